@@ -1,0 +1,126 @@
+/* Backend: the seam. A backend compiles a graph into a plan (weights packed or uploaded, buffers
+ * laid out, kernels picked) and runs the plan on steps. The engine and the tests' fake backend see
+ * nothing else. Thread rules: one thread at a time uses a backend and everything opened from it. */
+#ifndef MXC_BACKEND_BACKEND_H
+#define MXC_BACKEND_BACKEND_H
+
+#include "base/err.h"
+#include "format/weights.h"
+#include "graph/graph.h"
+
+enum { MXC_KV_BLOCK = 32 }; /* tokens per KV block */
+
+enum mxc_precision {
+    MXC_PRECISION_AUTO,  /* fast for quantised weights and for bf16, exact otherwise */
+    MXC_PRECISION_EXACT, /* f32 activations, weights as decoded to f32, f32 KV */
+    MXC_PRECISION_FAST   /* int8 activations on quantised weights, bf16 on bf16, bf16 KV */
+};
+
+/* A run of consecutive rows of one sequence. Row row0 + i is the sequence's token number
+ * context + i; its K and V go to block blocks[kind][(context + i) / MXC_KV_BLOCK]. Blocks that lie
+ * wholly before every row's window may be -1. */
+struct mxc_span {
+    int32_t row0, n_rows;
+    int32_t context;     /* tokens of the sequence already in KV */
+    int32_t rope_length; /* length fixed at admission, for length-dependent RoPE */
+    const int32_t *blocks[MXC_N_KV_KINDS];
+    int32_t n_blocks[MXC_N_KV_KINDS];
+    int32_t adapter; /* -1: none */
+};
+
+/* Replaces the embedding of a row (image features). */
+struct mxc_splice {
+    int32_t row;
+    const float *embedding; /* [hidden], borrowed for the run */
+};
+
+/* Plain arrays; exactly what rank 0 would broadcast. Rows of spans cover [0, n_rows) in order. */
+struct mxc_step {
+    int32_t n_rows;
+    const int32_t *tokens;    /* [n_rows] */
+    const int32_t *positions; /* [n_axes][n_rows] */
+    int32_t n_axes;           /* 1, or 3 for M-RoPE */
+    const int32_t *row_end;   /* [n_rows] a row sees keys < row_end; NULL: causal */
+    int32_t n_spans;
+    const struct mxc_span *spans;
+    int32_t n_out; /* may be 0 (a prefill chunk that is not the last) */
+    const int32_t *out_row; /* [n_out] ascending rows */
+    int32_t n_splices;
+    const struct mxc_splice *splices;
+};
+
+/* Called for every named value (rows x width, row-major, borrowed) in graph order. */
+typedef void mxc_tap_fn(void *user, const struct mxc_graph *graph, int32_t value, const float *data,
+                        int32_t rows, int32_t width);
+
+struct mxc_out {
+    float *logits; /* [n_out][vocab], the caller's */
+    mxc_tap_fn *tap; /* NULL: none */
+    void *tap_user;
+};
+
+struct mxc_backend_options {
+    int n_threads; /* 0: one per core */
+};
+
+struct mxc_plan_options {
+    enum mxc_precision precision;
+    int32_t max_rows;  /* largest n_rows of a step */
+    int32_t max_out;   /* largest n_out */
+    int32_t max_spans; /* largest n_spans */
+    /* progress in [0, 1]; return false to cancel. May be NULL. */
+    bool (*progress)(void *user, double fraction);
+    void *progress_user;
+};
+
+struct mxc_plan_memory {
+    uint64_t weights_bytes, activation_bytes;
+    uint64_t kv_block_bytes[MXC_N_KV_KINDS]; /* one block of every layer of the kind; 0: kind unused */
+};
+
+struct mxc_backend;
+struct mxc_plan;
+struct mxc_state; /* KV block storage */
+
+struct mxc_backend_ops {
+    const char *name; /* "cpu", "xla" */
+    enum mxc_code (*open)(const struct mxc_backend_options *options, struct mxc_backend **backend,
+                          struct mxc_err *err);
+    void (*close)(struct mxc_backend *backend);
+    /* Memory a compile would take, without doing it. */
+    enum mxc_code (*estimate)(struct mxc_backend *backend, const struct mxc_graph *graph,
+                              const struct mxc_weights *weights,
+                              const struct mxc_plan_options *options,
+                              struct mxc_plan_memory *memory, struct mxc_err *err);
+    /* graph and weights are borrowed until plan_free. */
+    enum mxc_code (*compile)(struct mxc_backend *backend, const struct mxc_graph *graph,
+                             const struct mxc_weights *weights,
+                             const struct mxc_plan_options *options, struct mxc_plan **plan,
+                             struct mxc_err *err);
+    void (*plan_free)(struct mxc_plan *plan);
+    void (*plan_memory)(const struct mxc_plan *plan, struct mxc_plan_memory *memory);
+    /* One line for people: ISA level, precision, layouts. Borrowed. */
+    const char *(*plan_describe)(const struct mxc_plan *plan);
+    enum mxc_code (*state_new)(struct mxc_plan *plan, const int32_t n_blocks[MXC_N_KV_KINDS],
+                               struct mxc_state **state, struct mxc_err *err);
+    void (*state_free)(struct mxc_state *state);
+    /* Copies one block of every layer of the kind (copy on write). */
+    void (*state_copy)(struct mxc_state *state, enum mxc_kv_kind kind, int32_t from, int32_t to);
+    /* Bytes of one block of the kind, in the backend's own form, to and from memory
+     * (kv_block_bytes of them): prompt-cache files. */
+    enum mxc_code (*state_export)(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,
+                                  void *bytes, struct mxc_err *err);
+    enum mxc_code (*state_import)(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,
+                                  const void *bytes, struct mxc_err *err);
+    enum mxc_code (*run)(struct mxc_plan *plan, struct mxc_state *state,
+                         const struct mxc_step *step, const struct mxc_out *out,
+                         struct mxc_err *err);
+};
+
+extern const struct mxc_backend_ops mxc_backend_cpu;
+
+/* "cpu" (also NULL and ""); another name is MXC_E_UNSUPPORTED that lists what this build has. */
+enum mxc_code mxc_backend_find(const char *name, const struct mxc_backend_ops **ops,
+                               struct mxc_err *err) MXC_MUST;
+
+#endif

@@ -1,0 +1,166 @@
+/* Kernels: the contract between the CPU plan and the ISA folders. One table per ISA level; the rows
+ * of kernels.def make the declarations, the tables, the equivalence tests and the benchmarks.
+ *
+ * Batch invariance: every output number has one accumulator that visits K in order, whatever the
+ * number of rows; the number of rows picks only among kernels that give the same bits. Threads
+ * split output rows (strips), never K. Attention visits keys in blocks at fixed absolute positions
+ * with a fixed combine order. Reductions over a row use one fixed tree per ISA level.
+ *
+ * Layouts interleave MXC_STRIP output rows; a packed matrix is a sequence of strips.
+ *   F32   f32 weights, f32 activations           exact, and f32 checkpoints
+ *   F16   f16 weights, f32 activations           f16 checkpoints in fast
+ *   BF16  bf16 weights, bf16 activations         bf16 checkpoints in fast
+ *   I4    unsigned 4-bit codes + group scales (f16, times a power of two per matrix) and, when
+ *         affine, group biases; int8 activations   MLX 2-4 bit, Q4_0, Q4_1, Q4_K
+ *   I8    unsigned 8-bit codes, the same           MLX 5-8 bit, Q5_*, Q8_0, Q6_K (groups of 16)
+ * Groups: 16 (I8 only), 32, 64; a storage group of 128 is stored as two of 64. */
+#ifndef MXC_BACKEND_CPU_KERNELS_H
+#define MXC_BACKEND_CPU_KERNELS_H
+
+#include "base/cpu.h"
+#include "format/weights.h"
+#include "graph/graph.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MXC_STRIP = 32, MXC_ATTN_PAGE = 32, MXC_ALIGN = 64 };
+
+enum mxc_layout {
+    MXC_LAYOUT_F32,
+    MXC_LAYOUT_F16,
+    MXC_LAYOUT_BF16,
+    MXC_LAYOUT_I4,
+    MXC_LAYOUT_I8,
+    MXC_N_LAYOUTS
+};
+
+/* A packed matrix [n, k]: strips of 32 rows; rows >= n and columns >= k are zero weights. */
+struct mxc_packed {
+    enum mxc_layout layout;
+    int32_t n, k;
+    int32_t group;      /* I4, I8 */
+    bool affine;        /* biases are stored; else w = s * (q - zero_point) */
+    int32_t zero_point; /* when not affine */
+    float unit;         /* stored scales and biases are multiplied by it (a power of two) */
+    uint8_t *data;      /* n_strips * strip_bytes, aligned to MXC_ALIGN. Owned by the plan */
+    size_t strip_bytes;
+};
+
+/* How activations are prepared for a matmul. Matrices that share an input and a form share the
+ * prepared activations. */
+enum mxc_activation_form {
+    MXC_ACT_FORM_F32,  /* F32, F16 layouts */
+    MXC_ACT_FORM_BF16, /* BF16 layout */
+    MXC_ACT_FORM_I8,   /* I4, I8: int8, one scale per row, block sums */
+    MXC_N_ACT_FORMS
+};
+struct mxc_activation {
+    enum mxc_activation_form form;
+    int32_t m, k;  /* rows, columns */
+    uint8_t *data; /* mxc_activation_bytes(form, m, k), aligned to MXC_ALIGN; layout is private */
+};
+
+/* ---- packing (pack.c, ISA-independent bytes; the same packed bytes serve every ISA level) */
+
+/* Fills everything but data for one matrix. precision as in backend.h (EXACT or FAST only). */
+enum mxc_code mxc_pack_form(const struct mxc_tensor *tensor, bool exact, struct mxc_packed *packed,
+                            struct mxc_err *err) MXC_MUST;
+int32_t mxc_packed_strips(const struct mxc_packed *packed);
+size_t mxc_packed_bytes(const struct mxc_packed *packed);
+enum mxc_activation_form mxc_packed_form(const struct mxc_packed *packed);
+/* Packs strips [strip0, strip1) from the tensor; scratch is at least mxc_pack_scratch_bytes. Safe
+ * for disjoint ranges at the same time. `unit` must have been set by mxc_pack_form. */
+size_t mxc_pack_scratch_bytes(const struct mxc_packed *packed);
+void mxc_pack_strips(const struct mxc_tensor *tensor, struct mxc_packed *packed, int32_t strip0,
+                     int32_t strip1, void *scratch);
+/* Decodes one row of a packed matrix to f32 (tests, and the definition of the layout). */
+void mxc_packed_row(const struct mxc_packed *packed, int32_t row, float *out);
+
+/* ---- matmul */
+
+size_t mxc_activation_bytes(enum mxc_activation_form form, int32_t m, int32_t k);
+/* Rows are prepared in units of this many (the column tile): threads split [0, m) at multiples. */
+enum { MXC_PREPARE_TILE = 24 };
+
+/* What happens to a finished output number; any of them may be absent. */
+struct mxc_epilogue {
+    const float *bias;     /* [n] or NULL */
+    float scale;           /* y = scale * (acc + bias) */
+    const float *residual; /* added last: residual[row * ld + column], same ld as out; may alias out */
+};
+
+/* ---- attention: K and V in pages of 32 tokens, one page per (block, KV head).
+ * f32 page:  K [k_dim][32], V [32][v_dim].   bf16 page: K [k_dim/2][32][2], V [16][v_dim][2]. */
+enum mxc_kv_type { MXC_KV_F32, MXC_KV_BF16, MXC_N_KV_TYPES };
+size_t mxc_page_bytes(enum mxc_kv_type type, int32_t k_dim, int32_t v_dim);
+
+/* Columns are (token, query head) pairs of one KV head; at most MXC_ATTN_COLUMNS at once. Keys are
+ * visited in chunks of MXC_ATTN_CHUNK at absolute multiples; partial results of chunks are merged
+ * in chunk order, so a chunk is also the unit that threads may share. */
+enum { MXC_ATTN_COLUMNS = 16, MXC_ATTN_CHUNK = 512, MXC_ATTN_MAX_DIM = 256 };
+struct mxc_attend {
+    int32_t k_dim, v_dim, n_columns;
+    const void *q;          /* prepared by prepare_q: [n_columns][k_dim] */
+    const uint8_t *pages;   /* page of block b: pages + b * page_stride */
+    size_t page_stride;
+    const int32_t *table;   /* block numbers; table[p / 32] holds token p */
+    const int32_t *begin;   /* [n_columns] first visible key (window) */
+    const int32_t *end;     /* [n_columns] one past the last visible key */
+    float softcap;          /* 0: none; else cap * tanh(s / cap) */
+};
+/* Running softmax of one group of columns: m, l, o. o is [MXC_ATTN_COLUMNS][v_dim]. */
+struct mxc_attn_part {
+    float m[MXC_ATTN_COLUMNS], l[MXC_ATTN_COLUMNS];
+    _Alignas(MXC_ALIGN) float o[MXC_ATTN_COLUMNS * MXC_ATTN_MAX_DIM];
+};
+
+/* ---- the table of one ISA level */
+struct mxc_kernels {
+    enum mxc_cpu_level level;
+    /* y[i] = x[i] / sqrt(mean(x^2) + eps) * (w[i] + offset), n numbers; y may be x */
+    void (*rms_norm)(float *y, const float *x, const float *w, int32_t n, float eps, float offset);
+    /* y[i] = act(g[i]) * u[i] */
+    void (*glu[MXC_N_ACTS])(float *y, const float *g, const float *u, int32_t n);
+    void (*add)(float *y, const float *a, const float *b, int32_t n);
+    /* Rotates the first dims numbers of v with cos[dims/2], sin[dims/2]. */
+    void (*rope_half)(float *v, const float *cos, const float *sin, int32_t dims);
+    void (*rope_pairs)(float *v, const float *cos, const float *sin, int32_t dims);
+    /* Prepares rows [row0, row1) of x (row stride ldx) into a; row0 is a multiple of
+     * MXC_PREPARE_TILE, row1 too unless it is a->m. */
+    void (*prepare[MXC_N_ACT_FORMS])(struct mxc_activation *a, const float *x, size_t ldx,
+                                     int32_t row0, int32_t row1);
+    /* out[row * ld + column] for the output columns of strips [strip0, strip1) and all a->m rows;
+     * columns >= w->n are not written. */
+    void (*matmul[MXC_N_LAYOUTS])(const struct mxc_packed *w, const struct mxc_activation *a,
+                                  int32_t strip0, int32_t strip1, float *out, size_t ld,
+                                  const struct mxc_epilogue *epilogue);
+    /* q[n] scaled (scale includes whatever the softmax needs besides `scale`, e.g. log2 e) and
+     * converted to the KV type's query form */
+    void (*prepare_q[MXC_N_KV_TYPES])(void *out, const float *q, int32_t k_dim, float scale);
+    /* Stores one token's K and V in slot 0..31 of a page. */
+    void (*append[MXC_N_KV_TYPES])(uint8_t *page, int32_t slot, const float *k, const float *v,
+                                   int32_t k_dim, int32_t v_dim);
+    /* Keys [k0, min(k0 + MXC_ATTN_CHUNK, largest end)); k0 a multiple of MXC_ATTN_CHUNK. Columns
+     * that see none of them get m = -inf-like, l = 0, o = 0. */
+    void (*attend[MXC_N_KV_TYPES])(const struct mxc_attend *job, int32_t k0,
+                                   struct mxc_attn_part *part);
+    /* total <- total + part (first: total <- part), for the first n_columns columns. */
+    void (*attn_merge)(struct mxc_attn_part *total, const struct mxc_attn_part *part, bool first,
+                       int32_t n_columns, int32_t v_dim);
+    /* sinks: per-column extra logit, or NULL. out[c * ld_out + i] = o / l. */
+    void (*attn_finish)(const struct mxc_attn_part *total, const float *sinks, float *out,
+                        size_t ld_out, int32_t n_columns, int32_t v_dim);
+};
+/* The table of a level (never higher than what the machine has). Never NULL. */
+const struct mxc_kernels *mxc_kernels_get(enum mxc_cpu_level level);
+
+/* Rulers (rulers.c): measured on the calling team's threads; GB/s, TOP/s, TFLOP/s. */
+struct mxc_team;
+double mxc_ruler_read_gbs(struct mxc_team *team);
+double mxc_ruler_int8_tops(struct mxc_team *team, enum mxc_cpu_level level);
+double mxc_ruler_bf16_tflops(struct mxc_team *team, enum mxc_cpu_level level); /* 0: no such unit */
+double mxc_ruler_f32_tflops(struct mxc_team *team, enum mxc_cpu_level level);
+
+#endif

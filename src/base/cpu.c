@@ -1,0 +1,66 @@
+/* CPU features: gcc's and clang's detection covers CPUID and XCR0. */
+#define _GNU_SOURCE
+#include "base/cpu.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Atomic int mask = -1; /* -1: not set */
+static const char *const names[MXC_N_CPU_LEVELS] = {"scalar", "avx2", "avx512"};
+
+enum mxc_cpu_level mxc_cpu_best(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+        return MXC_CPU_SCALAR;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16"))
+        return MXC_CPU_AVX512;
+    return MXC_CPU_AVX2;
+#else
+    return MXC_CPU_SCALAR;
+#endif
+}
+
+enum mxc_cpu_level mxc_cpu_level(void) {
+    enum mxc_cpu_level best = mxc_cpu_best(), want;
+    int m = atomic_load(&mask);
+    if (m >= 0)
+        return (enum mxc_cpu_level)m < best ? (enum mxc_cpu_level)m : best;
+    const char *env = getenv("MLXCEL_CPU");
+    if (env && mxc_cpu_level_parse(env, &want) && want < best)
+        return want;
+    return best;
+}
+
+enum mxc_code mxc_cpu_mask(enum mxc_cpu_level level, struct mxc_err *err) {
+    if ((unsigned)level >= MXC_N_CPU_LEVELS || level > mxc_cpu_best())
+        return mxc_err_set(err, MXC_E_UNSUPPORTED, "this CPU has no %s (best: %s)",
+                           mxc_cpu_level_name(level), mxc_cpu_level_name(mxc_cpu_best()));
+    atomic_store(&mask, (int)level);
+    return MXC_OK;
+}
+
+const char *mxc_cpu_level_name(enum mxc_cpu_level level) {
+    return (unsigned)level < MXC_N_CPU_LEVELS ? names[level] : "unknown";
+}
+
+bool mxc_cpu_level_parse(const char *name, enum mxc_cpu_level *level) {
+    for (int i = 0; i < MXC_N_CPU_LEVELS; i++)
+        if (!strcmp(name, names[i])) {
+            *level = (enum mxc_cpu_level)i;
+            return true;
+        }
+    return false;
+}
+
+int mxc_cpu_count(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) < 0)
+        return 1;
+    int n = CPU_COUNT(&set);
+    return n > 0 ? n : 1;
+}
