@@ -48,7 +48,8 @@ struct mxc_weight {
 
 enum mxc_act { MXC_ACT_SILU, MXC_ACT_GELU, MXC_ACT_GELU_TANH, MXC_ACT_RELU, MXC_N_ACTS };
 
-/* KV kinds: each has block tables and lengths of its own in a step. */
+/* KV kinds: each has block tables and lengths of its own in a step. A KV store is one layer's:
+ * exactly one attention op appends to it. */
 enum mxc_kv_kind { MXC_KV_FULL, MXC_KV_WINDOW, MXC_KV_LATENT, MXC_KV_CROSS, MXC_N_KV_KINDS };
 struct mxc_kv {
     enum mxc_kv_kind kind;
@@ -72,7 +73,9 @@ struct mxc_node {
     int32_t layer; /* MXC_NONE outside the layers */
     int32_t n_in, n_weights;
     int32_t in[MXC_MAX_IN];
-    int32_t weights[MXC_MAX_NODE_WEIGHTS]; /* LINEAR: w0, b0, w1, b1, ... (a bias may be MXC_NONE) */
+    int32_t weights[MXC_MAX_NODE_WEIGHTS]; /* LINEAR: w0, b0, w1, b1, ... (a bias may be MXC_NONE; a
+                                              matrix may be the TABLE of an EMBED: tied head);
+                                              ATTENTION: always 3, each may be MXC_NONE */
     int32_t out;
     union {
         struct {
@@ -102,8 +105,8 @@ struct mxc_graph {
     struct mxc_rope *ropes;
     struct mxc_kv *kvs;
     int32_t n_nodes, n_values, n_weights, n_ropes, n_kvs;
-    int32_t logits;         /* value [R, vocab] */
-    int32_t *layer_values;  /* [n_layers + 2] input of layer 0, output of each layer, final norm */
+    int32_t logits;        /* value [R, vocab] */
+    int32_t *layer_values; /* [n_layers + 2] input of layer 0, output of each layer, final norm */
     struct mxc_graph_private *private_;
 };
 
@@ -113,7 +116,8 @@ struct mxc_graph {
 enum mxc_code mxc_graph_new(const char *family, struct mxc_graph **graph,
                             struct mxc_err *err) MXC_MUST;
 void mxc_graph_free(struct mxc_graph *graph);
-/* printf-style logical names. */
+/* printf-style logical names. A name given again with the same role and shape is the same
+ * weight. */
 int32_t mxc_graph_matrix(struct mxc_graph *g, int64_t out, int64_t in, const char *fmt, ...)
     MXC_PRINTF(4, 5);
 int32_t mxc_graph_vector(struct mxc_graph *g, int64_t n, const char *fmt, ...) MXC_PRINTF(3, 4);
@@ -121,7 +125,8 @@ int32_t mxc_graph_table(struct mxc_graph *g, int64_t rows, int64_t width, const 
     MXC_PRINTF(4, 5);
 int32_t mxc_graph_rope(struct mxc_graph *g, const struct mxc_rope *rope);
 int32_t mxc_graph_kv(struct mxc_graph *g, const struct mxc_kv *kv);
-void mxc_graph_begin_layer(struct mxc_graph *g, int32_t layer); /* MXC_NONE: outside */
+/* Layers begin in order, 0 first; MXC_NONE: outside. Sets n_layers. */
+void mxc_graph_begin_layer(struct mxc_graph *g, int32_t layer);
 
 int32_t mxc_graph_embed(struct mxc_graph *g, int32_t table, float scale);
 int32_t mxc_graph_rms_norm(struct mxc_graph *g, int32_t x, int32_t weight, float eps, float offset);
@@ -138,12 +143,12 @@ int32_t mxc_graph_glu(struct mxc_graph *g, int32_t x, enum mxc_act act);
 int32_t mxc_graph_add(struct mxc_graph *g, int32_t a, int32_t b);
 int32_t mxc_graph_select_out(struct mxc_graph *g, int32_t x);
 /* Names a value for taps and marks it as input of layer 0 (index 0), output of layer i (i + 1) or
- * final norm (n_layers + 1). */
+ * final norm (n_layers + 1). All are marked or none (layer_values then holds MXC_NONE). */
 void mxc_graph_mark_layer_value(struct mxc_graph *g, int32_t index, int32_t value);
 /* Records a family's own error (unsupported option); later calls do nothing. */
-void mxc_graph_fail(struct mxc_graph *g, enum mxc_code code, const char *fmt, ...)
-    MXC_PRINTF(3, 4);
-/* Checks widths, extents, use before definition and weight shapes; fills producer and last_use. */
+void mxc_graph_fail(struct mxc_graph *g, enum mxc_code code, const char *fmt, ...) MXC_PRINTF(3, 4);
+/* Checks widths, extents, use before definition and weight shapes; fills producer and last_use (the
+ * logits live to the last node) and sets vocab, the logits' width; hidden is the first embed's. */
 enum mxc_code mxc_graph_finish(struct mxc_graph *g, int32_t logits, struct mxc_err *err) MXC_MUST;
 
 /* ---- reading */

@@ -26,11 +26,11 @@ struct mxc_rope {
     bool interleaved; /* pairs (0,1)(2,3)...; else (i, i + dims/2) */
     double theta;
     enum mxc_rope_scaling scaling;
-    double factor, original_max, max_position;            /* scalings */
-    double low_freq_factor, high_freq_factor;             /* llama3 */
-    double beta_fast, beta_slow, mscale, mscale_all_dim;  /* yarn */
-    bool truncate;                                        /* yarn: round the correction range */
-    double attention_factor;                              /* cos and sin are multiplied; <= 0: derive */
+    double factor, original_max, max_position;           /* scalings */
+    double low_freq_factor, high_freq_factor;            /* llama3 */
+    double beta_fast, beta_slow, mscale, mscale_all_dim; /* yarn */
+    bool truncate;                                       /* yarn: round the correction range */
+    double attention_factor; /* cos and sin are multiplied by it; <= 0: derive */
     float short_factor[MXC_MAX_ROPE_HALF], long_factor[MXC_MAX_ROPE_HALF]; /* longrope */
     float freq_factor[MXC_MAX_ROPE_HALF]; /* GGUF rope_freqs: inv_freq is divided by it; 0: unset */
     int sections[MXC_MAX_ROPE_AXES];      /* M-RoPE: pairs per position axis; all 0: one axis */

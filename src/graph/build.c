@@ -1,0 +1,319 @@
+/* Graph builder: owns the arrays of a graph while a family writes it. In come ids that earlier
+ * calls returned, out go the ids of new values, weights, ropes and KV stores. The first failure is
+ * kept and turns every later call into a no-op that returns 0. Each node is checked by check.c as
+ * soon as it is appended, so a mistake is reported at its own op; counts and sizes are bounded
+ * before an array grows. */
+#include "graph/private.h"
+
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_NAME = 256 };
+
+static const char *const op_names[MXC_N_OPS] = {
+#define OP(NAME, name, in0, in1, w0, w1, doc) [MXC_OP_##NAME] = name,
+#include "graph/ops.def"
+#undef OP
+};
+
+const char *mxc_op_name(enum mxc_op op) {
+    return (unsigned)op < MXC_N_OPS ? op_names[op] : "?";
+}
+
+enum mxc_code mxc_graph_new(const char *family, struct mxc_graph **graph, struct mxc_err *err) {
+    struct mxc_graph *g = mxc_mem_zalloc(1, sizeof *g);
+    struct mxc_graph_private *p = mxc_mem_zalloc(1, sizeof *p);
+    if (!g || !p) {
+        mxc_mem_free(g);
+        mxc_mem_free(p);
+        return mxc_err_nomem(err);
+    }
+    g->private_ = p;
+    g->logits = MXC_NONE;
+    p->layer = MXC_NONE;
+    mxc_arena_init(&p->names, 0);
+    mxc_map_init(&p->weight_ids);
+    g->family = mxc_arena_strdup(&p->names, family);
+    if (!g->family) {
+        mxc_graph_free(g);
+        return mxc_err_nomem(err);
+    }
+    *graph = g;
+    return MXC_OK;
+}
+
+void mxc_graph_free(struct mxc_graph *g) {
+    if (!g)
+        return;
+    mxc_arena_fini(&g->private_->names);
+    mxc_map_fini(&g->private_->weight_ids);
+    mxc_mem_free(g->private_);
+    mxc_mem_free(g->nodes);
+    mxc_mem_free(g->values);
+    mxc_mem_free(g->weights);
+    mxc_mem_free(g->ropes);
+    mxc_mem_free(g->kvs);
+    mxc_mem_free(g->layer_values);
+    mxc_mem_free(g);
+}
+
+static bool failed(const struct mxc_graph *g) {
+    return g->private_->err.code != MXC_OK || g->private_->finished;
+}
+
+static int32_t fail_nomem(struct mxc_graph *g) {
+    (void)mxc_err_nomem(&g->private_->err);
+    return 0;
+}
+
+void mxc_graph_fail(struct mxc_graph *g, enum mxc_code code, const char *fmt, ...) {
+    if (failed(g))
+        return;
+    char text[sizeof g->private_->err.message];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    (void)mxc_err_set(&g->private_->err, code ? code : MXC_E_INTERNAL, "%s", text);
+}
+
+/* Makes room for one more element; false: the graph has failed. */
+static bool grow(struct mxc_graph *g, void *array, int32_t n, int32_t *cap, int32_t max,
+                 size_t size, const char *what) {
+    if (n < *cap)
+        return true;
+    if (n >= max) {
+        mxc_graph_fail(g, MXC_E_LIMIT, "more than %d %s", max, what);
+        return false;
+    }
+    int32_t want = *cap ? *cap * 2 : 16;
+    void *old, *grown;
+    memcpy(&old, array, sizeof old);
+    grown = mxc_mem_realloc(old, (size_t)want, size);
+    if (!grown) {
+        (void)fail_nomem(g);
+        return false;
+    }
+    memcpy(array, &grown, sizeof grown);
+    *cap = want;
+    return true;
+}
+
+static int32_t add_weight(struct mxc_graph *g, enum mxc_weight_role role, int n_dims,
+                          const int64_t *shape, const char *fmt, va_list ap) {
+    struct mxc_graph_private *p = g->private_;
+    if (failed(g))
+        return 0;
+    char name[MAX_NAME];
+    int length = vsnprintf(name, sizeof name, fmt, ap);
+    if (length <= 0 || length >= MAX_NAME) {
+        mxc_graph_fail(g, MXC_E_LIMIT, "a weight's name is empty or longer than %d bytes",
+                       MAX_NAME - 1);
+        return 0;
+    }
+    for (int i = 0; i < n_dims; i++) {
+        if (shape[i] < 1 || shape[i] > MXC_GRAPH_MAX_EXTENT) {
+            mxc_graph_fail(g, MXC_E_LIMIT, "weight %s: extent %lld is not in [1, %d]", name,
+                           (long long)shape[i], MXC_GRAPH_MAX_EXTENT);
+            return 0;
+        }
+    }
+    struct mxc_weight weight = {.role = role, .n_dims = n_dims};
+    memcpy(weight.shape, shape, (size_t)n_dims * sizeof *shape);
+    uint64_t known;
+    if (mxc_map_get(&p->weight_ids, mxc_str_of(name), &known)) {
+        const struct mxc_weight *w = &g->weights[known];
+        if (w->role == role && w->n_dims == n_dims &&
+            !memcmp(w->shape, weight.shape, sizeof w->shape))
+            return (int32_t)known;
+        mxc_graph_fail(g, MXC_E_INTERNAL, "weight %s is declared twice with different shapes",
+                       name);
+        return 0;
+    }
+    if (!grow(g, &g->weights, g->n_weights, &p->weights_cap, MXC_GRAPH_MAX_WEIGHTS,
+              sizeof *g->weights, "weights"))
+        return 0;
+    weight.name = mxc_arena_strdup(&p->names, name);
+    if (!weight.name ||
+        !mxc_map_put_borrowed(&p->weight_ids, mxc_str_of(weight.name), (uint64_t)g->n_weights))
+        return fail_nomem(g);
+    g->weights[g->n_weights] = weight;
+    return g->n_weights++;
+}
+
+int32_t mxc_graph_matrix(struct mxc_graph *g, int64_t out, int64_t in, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    int32_t id = add_weight(g, MXC_W_MATRIX, 2, (int64_t[]){out, in}, fmt, ap);
+    va_end(ap);
+    return id;
+}
+
+int32_t mxc_graph_vector(struct mxc_graph *g, int64_t n, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    int32_t id = add_weight(g, MXC_W_VECTOR, 1, (int64_t[]){n}, fmt, ap);
+    va_end(ap);
+    return id;
+}
+
+int32_t mxc_graph_table(struct mxc_graph *g, int64_t rows, int64_t width, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    int32_t id = add_weight(g, MXC_W_TABLE, 2, (int64_t[]){rows, width}, fmt, ap);
+    va_end(ap);
+    return id;
+}
+
+/* Keeps a check's error as the graph's. */
+static bool checked(struct mxc_graph *g, enum mxc_code code, const struct mxc_err *err) {
+    if (code)
+        g->private_->err = *err;
+    return !code;
+}
+
+int32_t mxc_graph_rope(struct mxc_graph *g, const struct mxc_rope *rope) {
+    struct mxc_err err;
+    if (failed(g) || !checked(g, mxc_rope_check(rope, &err), &err) ||
+        !grow(g, &g->ropes, g->n_ropes, &g->private_->ropes_cap, MXC_GRAPH_MAX_ROPES,
+              sizeof *g->ropes, "rope settings"))
+        return 0;
+    g->ropes[g->n_ropes] = *rope;
+    return g->n_ropes++;
+}
+
+int32_t mxc_graph_kv(struct mxc_graph *g, const struct mxc_kv *kv) {
+    struct mxc_err err;
+    if (failed(g) || !checked(g, mxc_kv_check(kv, &err), &err) ||
+        !grow(g, &g->kvs, g->n_kvs, &g->private_->kvs_cap, MXC_GRAPH_MAX_KVS, sizeof *g->kvs,
+              "KV stores"))
+        return 0;
+    g->kvs[g->n_kvs] = *kv;
+    return g->n_kvs++;
+}
+
+void mxc_graph_begin_layer(struct mxc_graph *g, int32_t layer) {
+    if (failed(g))
+        return;
+    if (layer == MXC_NONE) {
+        g->private_->layer = MXC_NONE;
+    } else if (layer >= MXC_GRAPH_MAX_LAYERS) {
+        mxc_graph_fail(g, MXC_E_LIMIT, "more than %d layers", MXC_GRAPH_MAX_LAYERS);
+    } else if (layer != g->n_layers) {
+        mxc_graph_fail(g, MXC_E_INTERNAL, "layer %d begins after layer %d", layer, g->n_layers - 1);
+    } else {
+        g->private_->layer = layer;
+        g->n_layers++;
+    }
+}
+
+/* Appends a node and its output value. The node is checked in place, then counted. */
+static int32_t add_node(struct mxc_graph *g, struct mxc_node node) {
+    struct mxc_graph_private *p = g->private_;
+    if (failed(g))
+        return 0;
+    if (!grow(g, &g->nodes, g->n_nodes, &p->nodes_cap, MXC_GRAPH_MAX_NODES, sizeof *g->nodes,
+              "ops") ||
+        !grow(g, &g->values, g->n_values, &p->values_cap, MXC_GRAPH_MAX_NODES, sizeof *g->values,
+              "values"))
+        return 0;
+    node.layer = p->layer;
+    node.out = g->n_values;
+    g->nodes[g->n_nodes] = node;
+    struct mxc_shape shape;
+    struct mxc_err err;
+    if (!checked(g, mxc_graph_check_node(g, g->n_nodes, &shape, &err), &err))
+        return 0;
+    g->values[g->n_values] = (struct mxc_value){.name = "",
+                                                .rows = shape.rows,
+                                                .width = shape.width,
+                                                .producer = g->n_nodes,
+                                                .last_use = g->n_nodes};
+    if (node.op == MXC_OP_EMBED && !g->hidden)
+        g->hidden = shape.width;
+    g->n_nodes++;
+    return g->n_values++;
+}
+
+int32_t mxc_graph_embed(struct mxc_graph *g, int32_t table, float scale) {
+    return add_node(
+        g, (struct mxc_node){
+               .op = MXC_OP_EMBED, .n_weights = 1, .weights = {table}, .u.embed.scale = scale});
+}
+
+int32_t mxc_graph_rms_norm(struct mxc_graph *g, int32_t x, int32_t weight, float eps,
+                           float offset) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_RMS_NORM,
+                                         .n_in = 1,
+                                         .in = {x},
+                                         .n_weights = 1,
+                                         .weights = {weight},
+                                         .u.norm = {eps, offset}});
+}
+
+int32_t mxc_graph_linear(struct mxc_graph *g, int32_t x, int n_parts,
+                         const struct mxc_linear_part *parts, float scale, int32_t residual) {
+    if (failed(g))
+        return 0;
+    if (n_parts < 1 || n_parts > MXC_MAX_NODE_WEIGHTS / 2) {
+        mxc_graph_fail(g, MXC_E_INTERNAL, "linear: %d parts are not in [1, %d]", n_parts,
+                       MXC_MAX_NODE_WEIGHTS / 2);
+        return 0;
+    }
+    struct mxc_node node = {.op = MXC_OP_LINEAR,
+                            .n_in = residual == MXC_NONE ? 1 : 2,
+                            .in = {x, residual},
+                            .n_weights = 2 * n_parts,
+                            .u.linear = {n_parts, scale}};
+    for (int i = 0; i < n_parts; i++) {
+        node.weights[2 * i] = parts[i].weight;
+        node.weights[2 * i + 1] = parts[i].bias;
+    }
+    return add_node(g, node);
+}
+
+int32_t mxc_graph_attention(struct mxc_graph *g, int32_t qkv, const struct mxc_attn_attr *attr,
+                            int32_t q_norm, int32_t k_norm, int32_t sinks) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_ATTENTION,
+                                         .n_in = 1,
+                                         .in = {qkv},
+                                         .n_weights = 3,
+                                         .weights = {q_norm, k_norm, sinks},
+                                         .u.attn = *attr});
+}
+
+int32_t mxc_graph_glu(struct mxc_graph *g, int32_t x, enum mxc_act act) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_GLU, .n_in = 1, .in = {x}, .u.glu.act = act});
+}
+
+int32_t mxc_graph_add(struct mxc_graph *g, int32_t a, int32_t b) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_ADD, .n_in = 2, .in = {a, b}});
+}
+
+int32_t mxc_graph_select_out(struct mxc_graph *g, int32_t x) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_SELECT_OUT, .n_in = 1, .in = {x}});
+}
+
+void mxc_graph_mark_layer_value(struct mxc_graph *g, int32_t index, int32_t value) {
+    struct mxc_graph_private *p = g->private_;
+    if (failed(g))
+        return;
+    if (index < 0 || index > MXC_GRAPH_MAX_LAYERS + 1 || value < 0 || value >= g->n_values) {
+        mxc_graph_fail(g, MXC_E_INTERNAL, "layer mark %d names value %d", index, value);
+        return;
+    }
+    for (; p->n_marks <= index; p->n_marks++) {
+        if (!grow(g, &g->layer_values, p->n_marks, &p->marks_cap, MXC_GRAPH_MAX_LAYERS + 2,
+                  sizeof *g->layer_values, "layer marks"))
+            return;
+        g->layer_values[p->n_marks] = MXC_NONE;
+    }
+    if (g->layer_values[index] != MXC_NONE) {
+        mxc_graph_fail(g, MXC_E_INTERNAL, "layer mark %d is set twice", index);
+        return;
+    }
+    g->layer_values[index] = value;
+}

@@ -1,0 +1,138 @@
+/* Graph for people: one line per op, with shapes and weight names, and the parameter count. The
+ * text is compared by golden tests, so it holds nothing that varies from run to run. */
+#include "graph/graph.h"
+
+#include <inttypes.h>
+
+static const char *const act_names[MXC_N_ACTS] = {
+    [MXC_ACT_SILU] = "silu",
+    [MXC_ACT_GELU] = "gelu",
+    [MXC_ACT_GELU_TANH] = "gelu_tanh",
+    [MXC_ACT_RELU] = "relu",
+};
+static const char *const kv_names[MXC_N_KV_KINDS] = {
+    [MXC_KV_FULL] = "full",
+    [MXC_KV_WINDOW] = "window",
+    [MXC_KV_LATENT] = "latent",
+    [MXC_KV_CROSS] = "cross",
+};
+static const char *const scaling_names[] = {
+    [MXC_ROPE_NONE] = "none", [MXC_ROPE_LINEAR] = "linear", [MXC_ROPE_DYNAMIC] = "dynamic",
+    [MXC_ROPE_YARN] = "yarn", [MXC_ROPE_LLAMA3] = "llama3", [MXC_ROPE_LONGROPE] = "longrope",
+};
+
+static void print_shape(const struct mxc_value *v, FILE *out) {
+    if (v->rows.kind == MXC_ROWS_TOWER)
+        (void)fprintf(out, "[%d*N/%d+%d*I, %d]", v->rows.a, v->rows.b, v->rows.c, v->width);
+    else
+        (void)fprintf(out, "[%c, %d]", v->rows.kind == MXC_ROWS_T ? 'T' : 'R', v->width);
+}
+
+static void print_weight(const struct mxc_graph *g, int32_t id, FILE *out) {
+    const struct mxc_weight *w = &g->weights[id];
+    (void)fprintf(out, "%s [", w->name);
+    for (int i = 0; i < w->n_dims; i++)
+        (void)fprintf(out, "%s%" PRId64, i ? ", " : "", w->shape[i]);
+    (void)fputc(']', out);
+}
+
+static void print_attributes(const struct mxc_node *n, FILE *out) {
+    switch (n->op) {
+    case MXC_OP_EMBED:
+        if (n->u.embed.scale != 1)
+            (void)fprintf(out, " scale %g", (double)n->u.embed.scale);
+        break;
+    case MXC_OP_RMS_NORM:
+        (void)fprintf(out, " eps %g", (double)n->u.norm.eps);
+        if (n->u.norm.offset != 0)
+            (void)fprintf(out, " offset %g", (double)n->u.norm.offset);
+        break;
+    case MXC_OP_LINEAR:
+        if (n->u.linear.scale != 1)
+            (void)fprintf(out, " scale %g", (double)n->u.linear.scale);
+        break;
+    case MXC_OP_ATTENTION: {
+        const struct mxc_attn_attr *a = &n->u.attn;
+        (void)fprintf(out, " heads %d/%d x %d scale %g", a->n_heads, a->n_kv_heads, a->head_dim,
+                      (double)a->scale);
+        if (a->softcap != 0)
+            (void)fprintf(out, " softcap %g", (double)a->softcap);
+        if (a->window)
+            (void)fprintf(out, " window %d", a->window);
+        if (a->rope != MXC_NONE)
+            (void)fprintf(out, " rope %d", a->rope);
+        (void)fprintf(out, " kv %d", a->kv);
+        break;
+    }
+    case MXC_OP_GLU:
+        (void)fprintf(out, " %s", act_names[n->u.glu.act]);
+        break;
+    case MXC_OP_ADD:
+    case MXC_OP_SELECT_OUT:
+    case MXC_N_OPS:
+        break;
+    }
+}
+
+static void print_node(const struct mxc_graph *g, const struct mxc_node *n, FILE *out) {
+    const struct mxc_value *v = &g->values[n->out];
+    const char *separator = "";
+    (void)fprintf(out, "%%%d ", n->out);
+    print_shape(v, out);
+    (void)fprintf(out, " = %s(", mxc_op_name(n->op));
+    for (int i = 0; i < n->n_in; i++, separator = ", ")
+        (void)fprintf(out, "%s%%%d", separator, n->in[i]);
+    for (int i = 0; i < n->n_weights; i++) {
+        if (n->weights[i] == MXC_NONE)
+            continue;
+        (void)fputs(separator, out);
+        print_weight(g, n->weights[i], out);
+        separator = ", ";
+    }
+    (void)fputc(')', out);
+    print_attributes(n, out);
+    if (v->name[0])
+        (void)fprintf(out, " -> %s", v->name);
+    (void)fputc('\n', out);
+}
+
+static void print_rope(const struct mxc_rope *r, int32_t index, FILE *out) {
+    (void)fprintf(out, "rope %d: dims %d, theta %g, scaling %s", index, r->dims, r->theta,
+                  scaling_names[r->scaling]);
+    if (r->scaling != MXC_ROPE_NONE)
+        (void)fprintf(out, ", factor %g", r->factor);
+    if (r->freq_factor[0] != 0)
+        (void)fputs(", frequency table", out);
+    (void)fprintf(out, "%s\n", r->interleaved ? ", interleaved" : "");
+}
+
+void mxc_graph_print(const struct mxc_graph *g, FILE *out) {
+    (void)fprintf(
+        out,
+        "graph %s: %d layers, hidden %d, vocab %d, context %" PRId64 ", %" PRIu64 " parameters\n",
+        g->family, g->n_layers, g->hidden, g->vocab, g->max_position, mxc_graph_parameters(g));
+    for (int32_t i = 0; i < g->n_ropes; i++)
+        print_rope(&g->ropes[i], i, out);
+    for (int32_t i = 0; i < g->n_kvs; i++) {
+        const struct mxc_kv *kv = &g->kvs[i];
+        (void)fprintf(out, "kv %d: %s, %d heads x (%d + %d)", i, kv_names[kv->kind], kv->n_heads,
+                      kv->k_dim, kv->v_dim);
+        if (kv->window)
+            (void)fprintf(out, ", window %d", kv->window);
+        (void)fputc('\n', out);
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++)
+        print_node(g, &g->nodes[i], out);
+}
+
+uint64_t mxc_graph_parameters(const struct mxc_graph *g) {
+    uint64_t sum = 0;
+    for (int32_t i = 0; i < g->n_weights; i++) {
+        uint64_t n = 1;
+        for (int j = 0; j < g->weights[i].n_dims; j++)
+            n *= (uint64_t)g->weights[i].shape[j];
+        if (__builtin_add_overflow(sum, n, &sum))
+            return UINT64_MAX;
+    }
+    return sum;
+}

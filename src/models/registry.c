@@ -1,0 +1,92 @@
+/* Registry: the list of families, finding one for a checkpoint, and making a checkpoint's graph.
+ * One line per family. Errors name config.json (or the GGUF's metadata) and what in it. */
+#include "models/blocks.h"
+#include "models/families.h"
+
+#include <string.h>
+
+enum { MAX_NAMES = 64 };
+
+static const struct mxc_family *const families[] = {
+    &mxc_family_llama, &mxc_family_mistral, &mxc_family_qwen2, &mxc_family_qwen3, NULL,
+};
+
+const struct mxc_family *const *mxc_family_list(void) {
+    return families;
+}
+
+static bool listed(const char *type, const char *const *names) {
+    for (; *names; names++) {
+        if (!strcmp(type, *names))
+            return true;
+    }
+    return false;
+}
+
+/* A GGUF's architecture is its own name, or has been translated to a model_type by format/. */
+static bool matches(const struct mxc_family *family, const char *type, bool gguf) {
+    return (gguf && listed(type, family->gguf_archs)) || listed(type, family->model_types);
+}
+
+enum mxc_code mxc_family_find(const struct mxc_config *config, const struct mxc_family **family,
+                              struct mxc_err *err) {
+    const char *key = config->from_gguf ? "general.architecture" : "model_type";
+    const char *type = config->model_type;
+    const char *all[MAX_NAMES + 1] = {NULL};
+    int n = 0;
+    if (!type || !*type)
+        return mxc_err_set(err, MXC_E_FORMAT, "%s: missing", key);
+    for (int i = 0; families[i]; i++) {
+        if (matches(families[i], type, config->from_gguf)) {
+            *family = families[i];
+            return MXC_OK;
+        }
+        const char *const *name =
+            config->from_gguf ? families[i]->gguf_archs : families[i]->model_types;
+        for (; *name && n < MAX_NAMES; name++)
+            all[n++] = *name;
+    }
+    return mxc_err_set(
+        err, MXC_E_UNSUPPORTED,
+        "%s: \"%.100s\" is not supported (nearest: \"%s\"; \"mlxcel arch\" lists all)", key, type,
+        mxc_models_nearest(type, all));
+}
+
+static enum mxc_code check_weights(const struct mxc_graph *g, const struct mxc_weights *weights,
+                                   struct mxc_err *err) {
+    for (int32_t i = 0; i < g->n_weights; i++) {
+        const struct mxc_weight *w = &g->weights[i];
+        const struct mxc_tensor *tensor;
+        enum mxc_code code = mxc_weights_get(weights, w->name, w->n_dims, w->shape, &tensor, err);
+        if (code)
+            return code;
+    }
+    return MXC_OK;
+}
+
+enum mxc_code mxc_model_graph(const struct mxc_config *config, const struct mxc_weights *weights,
+                              struct mxc_graph **graph, struct mxc_err *err) {
+    const char *source = config->from_gguf ? "GGUF metadata" : "config.json";
+    const struct mxc_family *family;
+    struct mxc_graph *g = NULL;
+    enum mxc_code code = mxc_family_find(config, &family, err);
+    if (!code)
+        code = mxc_graph_new(family->name, &g, err);
+    if (!code)
+        code = family->build(config, weights, g, err);
+    if (code) {
+        if (code != MXC_E_NOMEM)
+            (void)mxc_err_context(err, "%s", source);
+        goto out;
+    }
+    code = check_weights(g, weights, err);
+    if (code) {
+        (void)mxc_err_context(err, "tensors that %s asks for", source);
+        goto out;
+    }
+    *graph = g;
+    g = NULL;
+out:
+    mxc_graph_free(g);
+    return code;
+}
