@@ -1,0 +1,307 @@
+/* mlxcel.h - load language-model checkpoints and run them from C.
+ *
+ * Checkpoints: folders with config.json, tokenizer.json and safetensors (Hugging Face or
+ * MLX-quantised), and .gguf files. One include, one library; link with `pkg-config --libs mlxcel`.
+ *
+ * Conventions
+ *   Errors     A function that can fail returns an mlxcel_status, fills *error when it is not NULL
+ *              and leaves its outputs untouched.
+ *   Ownership  Parameters are borrowed for the call. What a function creates is released by the
+ *              function its comment names. Text handed out as `char *` is released by mlxcel_free.
+ *   Threads    A model may be shared by any number of threads for everything but opening and
+ *              closing. An engine owns a thread; its functions may be called from any thread.
+ *   Printing   The library never prints, exits or aborts. mlxcel_log_set receives diagnostics.
+ *   Structs    Options are initialised by their _init function, so that new fields get defaults. */
+#ifndef MLXCEL_H
+#define MLXCEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define MLXCEL_API __attribute__((visibility("default")))
+#else
+#define MLXCEL_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum mlxcel_status {
+    MLXCEL_OK = 0,
+    MLXCEL_USAGE,
+    MLXCEL_ARGUMENT,
+    MLXCEL_NO_MEMORY,
+    MLXCEL_IO,
+    MLXCEL_NOT_FOUND,
+    MLXCEL_FORMAT,
+    MLXCEL_UNSUPPORTED,
+    MLXCEL_LIMIT,
+    MLXCEL_CONTEXT,
+    MLXCEL_TEMPLATE,
+    MLXCEL_NETWORK,
+    MLXCEL_BUSY,
+    MLXCEL_CANCELLED,
+    MLXCEL_NOT_WIRED,
+    MLXCEL_BACKEND,
+    MLXCEL_INTERNAL
+} mlxcel_status;
+
+struct mlxcel_error {
+    mlxcel_status status;
+    int64_t position;  /* byte offset, line or index the message speaks of; -1: none */
+    char message[512]; /* one line of UTF-8 that names the file or field and the cause */
+};
+
+MLXCEL_API const char *mlxcel_version(void); /* "0.1.0" */
+/* "not_found", "format", ...; never NULL. */
+MLXCEL_API const char *mlxcel_status_name(mlxcel_status status);
+/* Releases text that a function of this header gave away; NULL is fine. */
+MLXCEL_API void mlxcel_free(void *text);
+
+typedef enum mlxcel_log_level {
+    MLXCEL_LOG_ERROR,
+    MLXCEL_LOG_WARN,
+    MLXCEL_LOG_INFO,
+    MLXCEL_LOG_DEBUG
+} mlxcel_log_level;
+/* line has no newline. May be called from any thread, also at the same time. */
+typedef void mlxcel_log_fn(mlxcel_log_level level, const char *line, void *user);
+/* Process-wide; set it before other threads use the library. NULL: silent (the default). */
+MLXCEL_API void mlxcel_log_set(mlxcel_log_fn *sink, mlxcel_log_level max_level, void *user);
+
+/* ---- models */
+
+typedef enum mlxcel_precision {
+    MLXCEL_PRECISION_AUTO,  /* fast for quantised and bf16 weights, exact otherwise */
+    MLXCEL_PRECISION_EXACT, /* float32 activations and KV; reference comparisons */
+    MLXCEL_PRECISION_FAST   /* int8 activations on quantised weights, bf16 on bf16 */
+} mlxcel_precision;
+
+struct mlxcel_model_options {
+    const char *backend; /* "cpu"; NULL: MLXCEL_BACKEND or "cpu" */
+    int threads;         /* 0: one per core */
+    mlxcel_precision precision;
+    int64_t context;     /* tokens a sequence may have; 0: the model's limit */
+    int max_sequences;   /* sequences that run at the same time, 1 to 1024; default 8 */
+    int max_chunk;       /* prompt tokens per step, 32 to 8192; default 512 */
+    int64_t kv_tokens;   /* tokens of KV cache for all sequences; 0: context, within memory */
+    bool tokenizer_only; /* no weights: only tokenise, detokenise, render work */
+    bool all_logits;     /* buffers for the logits of every prompt row: mlxcel_trace_new needs it */
+    /* Called with 0..1 while weights are packed, on the opening thread. false cancels. */
+    bool (*progress)(void *user, double fraction);
+    void *progress_user;
+};
+MLXCEL_API void mlxcel_model_options_init(struct mlxcel_model_options *options);
+
+struct mlxcel_model;
+/* path: a folder or a .gguf file. options may be NULL. Close with mlxcel_model_close. */
+MLXCEL_API mlxcel_status mlxcel_model_open(const char *path,
+                                           const struct mlxcel_model_options *options,
+                                           struct mlxcel_model **model, struct mlxcel_error *error);
+/* Every engine of the model must have been freed. NULL is fine. */
+MLXCEL_API void mlxcel_model_close(struct mlxcel_model *model);
+
+struct mlxcel_model_info {
+    const char *family;       /* "llama"; borrowed, like all text here, until the model is closed */
+    const char *model_type;   /* as config.json has it */
+    const char *quantisation; /* "none", "Q4_1", "MLX affine 4-bit g64", "mixed" */
+    const char *plan;         /* what the backend made of it, one line; "" when tokenizer_only */
+    uint64_t parameters, file_bytes;
+    int64_t context;         /* tokens a sequence may have here */
+    int64_t trained_context; /* the model's own limit; 0: not known */
+    int32_t vocab, hidden, layers;
+    double load_seconds;
+};
+MLXCEL_API void mlxcel_model_info(const struct mlxcel_model *model, struct mlxcel_model_info *info);
+
+/* Memory that opening a checkpoint would take, without loading it. Bytes. */
+struct mlxcel_memory {
+    uint64_t weights, activations, kv, headroom, total;
+    uint64_t kv_per_token;
+    uint64_t available; /* what the machine has left now */
+    bool fits;
+};
+/* n_tokens: context per sequence (0: the model's limit); batch: number of sequences. */
+MLXCEL_API mlxcel_status mlxcel_model_estimate(const char *path,
+                                               const struct mlxcel_model_options *options,
+                                               int64_t n_tokens, int batch,
+                                               struct mlxcel_memory *memory,
+                                               struct mlxcel_error *error);
+
+/* ---- text */
+
+enum {
+    MLXCEL_ADD_SPECIAL = 1,  /* BOS and whatever else the tokenizer's post-processor adds */
+    MLXCEL_PARSE_SPECIAL = 2 /* control tokens written in the text become those tokens */
+};
+/* text need not be NUL-terminated. *ids is released by mlxcel_free. */
+MLXCEL_API mlxcel_status mlxcel_tokenize(const struct mlxcel_model *model, const char *text,
+                                         size_t length, unsigned flags, int32_t **ids,
+                                         size_t *n_ids, struct mlxcel_error *error);
+/* The text of ids as valid UTF-8 (bytes that form none are U+FFFD), control tokens included unless
+ * skip_special. *text is NUL-terminated and released by mlxcel_free; length may be NULL. */
+MLXCEL_API mlxcel_status mlxcel_detokenize(const struct mlxcel_model *model, const int32_t *ids,
+                                           size_t n_ids, bool skip_special, char **text,
+                                           size_t *length, struct mlxcel_error *error);
+/* Renders the model's chat template. variables_json: an object with "messages" and, optionally,
+ * "tools", "add_generation_prompt" and whatever else the template reads. */
+MLXCEL_API mlxcel_status mlxcel_render(const struct mlxcel_model *model, const char *variables_json,
+                                       char **text, struct mlxcel_error *error);
+
+/* The token ids of OpenAI-style messages (a JSON list) through the chat template, as a request
+ * would use them: control tokens come from the template only, never from what a message says.
+ * template_json: more template variables (an object), or NULL. *ids is released by mlxcel_free. */
+MLXCEL_API mlxcel_status mlxcel_tokenize_messages(const struct mlxcel_model *model,
+                                                  const char *messages_json,
+                                                  const char *template_json, int32_t **ids,
+                                                  size_t *n_ids, struct mlxcel_error *error);
+
+/* ---- engine */
+
+struct mlxcel_engine;
+/* Starts a thread that runs the model. The model must outlive the engine. */
+MLXCEL_API mlxcel_status mlxcel_engine_new(struct mlxcel_model *model,
+                                           struct mlxcel_engine **engine,
+                                           struct mlxcel_error *error);
+/* Cancels what is running, stops the thread. NULL is fine. */
+MLXCEL_API void mlxcel_engine_free(struct mlxcel_engine *engine);
+
+struct mlxcel_sampling {
+    float temperature;                    /* 0: greedy; default 0.8, or the checkpoint's own */
+    int32_t top_k;                        /* 0: off; default 40 */
+    float top_p;                          /* 1: off; default 0.95 */
+    float min_p;                          /* 0: off; default 0.05 */
+    float typical_p;                      /* 1: off */
+    float xtc_probability, xtc_threshold; /* probability 0: off */
+    float repetition_penalty, frequency_penalty, presence_penalty; /* 1, 0, 0: off */
+    int32_t penalty_last_n;                                        /* tokens looked at; -1: all */
+    float dry_multiplier, dry_base;                                /* multiplier 0: off */
+    int32_t dry_allowed_length, dry_last_n;
+    int32_t mirostat; /* 0, 1, 2 */
+    float mirostat_tau, mirostat_eta;
+    uint64_t seed; /* 0: taken from the clock; the event stream reports nothing of it */
+};
+
+struct mlxcel_logit_bias {
+    int32_t id;
+    float bias; /* -INFINITY bans the token */
+};
+
+struct mlxcel_request {
+    /* The prompt: exactly one of the three. */
+    const int32_t *ids; /* token ids as they are */
+    size_t n_ids;
+    const char *prompt;        /* raw text: special tokens are added and parsed */
+    const char *messages_json; /* a list of OpenAI-style messages, through the chat template */
+    const char *template_json; /* more template variables (an object), or NULL */
+
+    int64_t max_tokens; /* -1: to the end of the context */
+    struct mlxcel_sampling sampling;
+    const struct mlxcel_logit_bias *logit_bias;
+    size_t n_logit_bias;
+    const char *const *stop; /* texts that end the answer and are not part of it */
+    size_t n_stop;
+    bool ignore_eos;
+    int32_t n_logprobs; /* most likely tokens reported per token, 0 to 64 */
+    bool no_cache;      /* do not reuse or keep KV of this prompt's prefix */
+};
+/* Defaults: the checkpoint's generation_config where it speaks, else as commented above. */
+MLXCEL_API void mlxcel_request_init(const struct mlxcel_model *model,
+                                    struct mlxcel_request *request);
+
+typedef enum mlxcel_event_type {
+    MLXCEL_EVENT_PROMPT, /* the prompt is in: n_prompt, n_cached */
+    MLXCEL_EVENT_TEXT,   /* text (may be empty) and, with every token, its id */
+    MLXCEL_EVENT_DONE    /* the last event of a request */
+} mlxcel_event_type;
+
+typedef enum mlxcel_finish {
+    MLXCEL_FINISH_NONE,
+    MLXCEL_FINISH_STOP,   /* EOS or a stop text */
+    MLXCEL_FINISH_LENGTH, /* max_tokens or the end of the context */
+    MLXCEL_FINISH_CANCELLED,
+    MLXCEL_FINISH_ERROR
+} mlxcel_finish;
+
+struct mlxcel_token_logprob {
+    int32_t id;
+    float logprob; /* natural log of the softmax of the raw logits; always finite */
+};
+
+struct mlxcel_event {
+    uint64_t request;
+    mlxcel_event_type type;
+    const char *text;      /* TEXT: answer text that became final, valid UTF-8, or "" */
+    const char *reasoning; /* TEXT: the same inside a <think> block, or "" */
+    int32_t id;            /* TEXT: token, or -1 when held-back text is released at the end */
+    float logprob;
+    const struct mlxcel_token_logprob *top; /* TEXT: n_top most likely tokens, best first */
+    int32_t n_top;
+    int64_t n_prompt, n_cached, n_generated;                /* tokens so far */
+    mlxcel_finish finish;                                   /* DONE */
+    struct mlxcel_error error;                              /* DONE with MLXCEL_FINISH_ERROR */
+    double queue_seconds, prompt_seconds, generate_seconds; /* DONE */
+};
+
+/* Checks, tokenises and queues a request. *id names it in events and for cancel. */
+MLXCEL_API mlxcel_status mlxcel_engine_submit(struct mlxcel_engine *engine,
+                                              const struct mlxcel_request *request, uint64_t *id,
+                                              struct mlxcel_error *error);
+/* Asks a request to end; its DONE event still comes. An unknown or finished id is no error. */
+MLXCEL_API void mlxcel_engine_cancel(struct mlxcel_engine *engine, uint64_t id);
+/* Takes the next event of any request; waits at most timeout_ms (-1: as long as it takes, 0: not at
+ * all). false: none came. What the event points to lives until the next call from this thread's
+ * engine; one thread at a time may call it. */
+MLXCEL_API bool mlxcel_engine_next(struct mlxcel_engine *engine, int timeout_ms,
+                                   struct mlxcel_event *event);
+
+/* ---- for people who port a family, and for benchmarks. No engine of the model may be running. */
+
+/* Supported architectures; false when there is no such index. Text is static. */
+struct mlxcel_family {
+    const char *name, *summary;
+    const char *const *model_types; /* config.json model_type values, NULL-ended */
+    const char *const *gguf_archs;  /* general.architecture values, NULL-ended */
+};
+MLXCEL_API bool mlxcel_family_at(size_t index, struct mlxcel_family *family);
+
+struct mlxcel_trace {
+    size_t n_tokens, n_steps;
+    int32_t vocab, layers;
+    const float *logits;       /* [n_tokens][vocab] */
+    const float *layer_l2;     /* [layers + 2][n_tokens]: input of layer 0, outputs, final norm */
+    const int32_t *greedy_ids; /* [n_steps], with the cache, EOS ignored */
+};
+/* The model must have been opened with all_logits. Release with mlxcel_trace_free. */
+MLXCEL_API mlxcel_status mlxcel_trace_new(struct mlxcel_model *model, const int32_t *ids,
+                                          size_t n_ids, size_t n_steps, struct mlxcel_trace **trace,
+                                          struct mlxcel_error *error);
+MLXCEL_API void mlxcel_trace_free(struct mlxcel_trace *trace);
+
+struct mlxcel_bench {
+    int n_prompt;    /* prompt tokens per sequence */
+    int n_gen;       /* decode steps */
+    int n_depth;     /* tokens in the cache before the clock starts */
+    int n_sequences; /* run together, at most max_sequences */
+};
+/* Runs once with random tokens (another seed, other tokens). */
+MLXCEL_API mlxcel_status mlxcel_bench_run(struct mlxcel_model *model,
+                                          const struct mlxcel_bench *bench, uint64_t seed,
+                                          double *seconds, struct mlxcel_error *error);
+
+/* What this machine can do, measured now with `threads` threads (0: one per core); a second or two.
+ * 0 in a field: the machine has no such unit. */
+struct mlxcel_limits {
+    double read_gbs, int8_tops, bf16_tflops, f32_tflops;
+};
+MLXCEL_API mlxcel_status mlxcel_limits_measure(int threads, struct mlxcel_limits *limits,
+                                               struct mlxcel_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

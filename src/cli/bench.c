@@ -1,0 +1,264 @@
+/* mlxcel bench: prompt and generation speed as llama-bench tells them, batch sizes, and, with
+ * --limits, what the machine can do and the share of it that was reached. */
+#define _GNU_SOURCE
+#include "cli/commands.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "cli/options.h"
+#include "cli/term.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_VALUES = 16, MAX_REPEATS = 100 };
+
+struct values {
+    int64_t items[MAX_VALUES];
+    size_t n;
+};
+
+struct bench {
+    struct mxc_model_args model;
+    const char *prompts, *gens, *batches, *threads, *depths;
+    int64_t repeats;
+    bool json, limits;
+    const char *name;
+    json_t *results;
+};
+
+struct row {
+    const struct mlxcel_model_info *info;
+    const struct mlxcel_limits *limits; /* NULL: not measured */
+    struct mlxcel_bench bench;
+    int64_t threads;
+    double mean, deviation; /* tokens per second */
+};
+
+/* "512,128" */
+static bool parse_values(const char *text, int64_t min, int64_t max, struct values *out) {
+    out->n = 0;
+    for (;;) {
+        char *end;
+        long long v = strtoll(text, &end, 10);
+        if (end == text || v < min || v > max || out->n == MAX_VALUES)
+            return false;
+        out->items[out->n++] = v;
+        if (!*end)
+            return true;
+        if (*end != ',')
+            return false;
+        text = end + 1;
+    }
+}
+
+static int64_t tokens_of(const struct mlxcel_bench *b) {
+    return (int64_t)b->n_sequences * (b->n_prompt + b->n_gen);
+}
+
+static int measure(struct mlxcel_model *model, int64_t repeats, struct row *row) {
+    struct mlxcel_error error;
+    double rates[MAX_REPEATS], seconds, sum = 0, squares = 0;
+    for (int64_t i = -1; i < repeats; i++) { /* the first is a warm-up */
+        if (mlxcel_bench_run(model, &row->bench, (uint64_t)(i + 2), &seconds, &error))
+            return mxc_term_fail(&error);
+        if (mxc_term_interrupted())
+            return 130;
+        if (i >= 0) {
+            rates[i] = (double)tokens_of(&row->bench) / seconds;
+            sum += rates[i];
+        }
+    }
+    row->mean = sum / (double)repeats;
+    for (int64_t i = 0; i < repeats; i++)
+        squares += (rates[i] - row->mean) * (rates[i] - row->mean);
+    row->deviation = repeats > 1 ? sqrt(squares / (double)(repeats - 1)) : 0;
+    return 0;
+}
+
+static void test_name(const struct mlxcel_bench *b, char text[64]) {
+    int n = b->n_prompt ? snprintf(text, 64, "pp%d", b->n_prompt)
+                        : snprintf(text, 64, "tg%d", b->n_gen);
+    if (b->n_sequences > 1)
+        n += snprintf(text + n, 64 - (size_t)n, " x%d", b->n_sequences);
+    if (b->n_depth)
+        (void)snprintf(text + n, 64 - (size_t)n, " @d%d", b->n_depth);
+}
+
+/* Share of the machine's limit: arithmetic for prompts (two operations per parameter and token
+ * against the int8 peak), reading for one-sequence decode (file bytes per token). */
+static double share(const struct row *row) {
+    if (!row->limits)
+        return 0;
+    if (row->bench.n_prompt)
+        return 2 * (double)row->info->parameters * row->mean / (row->limits->int8_tops * 1e12);
+    if (row->bench.n_sequences == 1)
+        return (double)row->info->file_bytes * row->mean / (row->limits->read_gbs * 1e9);
+    return 0;
+}
+
+static void print_row(const struct row *row) {
+    char name[64], size[16], reached[32] = "";
+    test_name(&row->bench, name);
+    double s = share(row);
+    if (s > 0)
+        (void)snprintf(reached, sizeof reached, "%.0f %% of %s", 100 * s,
+                       row->bench.n_prompt ? "int8" : "read");
+    (void)printf("| %-10s | %-16s | %9s | %7lld | %12s | %9.2f ± %.2f |%s%s\n", row->info->family,
+                 row->info->quantisation, mxc_term_size(row->info->file_bytes, size),
+                 (long long)row->threads, name, row->mean, row->deviation, *reached ? " " : "",
+                 reached);
+    (void)fflush(stdout);
+}
+
+static json_t *row_json(const struct row *row) {
+    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:s, s:I, s:i, s:i, s:i, s:i, s:f, s:f}", "family",
+                          row->info->family, "quantisation", row->info->quantisation, "model_size",
+                          (json_int_t)row->info->file_bytes, "model_n_params",
+                          (json_int_t)row->info->parameters, "plan", row->info->plan, "n_threads",
+                          (json_int_t)row->threads, "n_prompt", row->bench.n_prompt, "n_gen",
+                          row->bench.n_gen, "n_depth", row->bench.n_depth, "n_batch",
+                          row->bench.n_sequences, "avg_ts", row->mean, "stddev_ts", row->deviation);
+    if (o && row->limits)
+        (void)json_object_set_new(o, "share_of_limit", json_real(share(row)));
+    return o;
+}
+
+static int run_case(struct bench *b, struct mlxcel_model *model, const struct mlxcel_limits *limits,
+                    const struct mlxcel_bench *test, int64_t threads) {
+    struct mlxcel_model_info info;
+    mlxcel_model_info(model, &info);
+    struct row row = {.info = &info, .limits = limits, .bench = *test, .threads = threads};
+    int status = measure(model, b->repeats, &row);
+    if (status)
+        return status;
+    if (b->json)
+        (void)json_array_append_new(b->results, row_json(&row));
+    else
+        print_row(&row);
+    return 0;
+}
+
+static int run_model(struct bench *b, int64_t threads, const struct values *prompts,
+                     const struct values *gens, const struct values *batches,
+                     const struct values *depths) {
+    struct mlxcel_model_options options;
+    struct mlxcel_model *model;
+    struct mlxcel_limits limits;
+    struct mlxcel_error error;
+    int status = mxc_options_model("bench", &b->model, &options);
+    if (status)
+        return status;
+    options.threads = (int)threads;
+    for (size_t i = 0; i < batches->n; i++)
+        if (batches->items[i] > options.max_sequences)
+            options.max_sequences = (int)batches->items[i];
+    if (b->limits && mlxcel_limits_measure((int)threads, &limits, &error))
+        return mxc_term_fail(&error);
+    if (b->limits && !b->json)
+        (void)printf("limits, %lld threads: read %.1f GB/s, int8 %.2f TOP/s, bf16 %.2f TFLOP/s, "
+                     "f32 %.2f TFLOP/s\n",
+                     (long long)threads, limits.read_gbs, limits.int8_tops, limits.bf16_tflops,
+                     limits.f32_tflops);
+    status = mxc_options_open("bench", &b->model, b->name, &options, &model);
+    if (status)
+        return status;
+    for (size_t d = 0; d < depths->n; d++)
+        for (size_t i = 0; i < batches->n; i++)
+            for (size_t j = 0; j < prompts->n + gens->n; j++) {
+                struct mlxcel_bench test = {.n_depth = (int)depths->items[d],
+                                            .n_sequences = (int)batches->items[i]};
+                if (j < prompts->n)
+                    test.n_prompt = (int)prompts->items[j];
+                else
+                    test.n_gen = (int)gens->items[j - prompts->n];
+                if (!status && (test.n_prompt || test.n_gen))
+                    status = run_case(b, model, b->limits ? &limits : NULL, &test, threads);
+            }
+    mlxcel_model_close(model);
+    return status;
+}
+
+static int run_all(struct bench *b) {
+    struct values prompts, gens, batches, threads, depths;
+    if (!parse_values(b->prompts, 0, 1 << 20, &prompts) ||
+        !parse_values(b->gens, 0, 1 << 20, &gens) || !parse_values(b->batches, 1, 1024, &batches) ||
+        !parse_values(b->threads, 1, 256, &threads) ||
+        !parse_values(b->depths, 0, 1 << 20, &depths))
+        return mxc_term_usage("bench", "-p, -n, -np, -t and -d take comma-separated numbers");
+    if (!(b->results = json_array()))
+        return mxc_term_error("out of memory");
+    if (!b->json)
+        (void)printf("| %-10s | %-16s | %9s | %7s | %12s | %17s |\n"
+                     "| ---------- | ---------------- | --------: | ------: | -----------: | "
+                     "----------------: |\n",
+                     "model", "quantisation", "size", "threads", "test", "tokens/s");
+    int status = 0;
+    for (size_t i = 0; !status && i < threads.n; i++)
+        status = run_model(b, threads.items[i], &prompts, &gens, &batches, &depths);
+    if (!status && b->json) {
+        char *text = mxc_json_dump(b->results);
+        if (text)
+            (void)puts(text);
+        else
+            status = mxc_term_error("out of memory");
+        mxc_mem_free(text);
+    }
+    json_decref(b->results);
+    return status;
+}
+
+static int run(int argc, char **argv) {
+    char all_cores[16];
+    const char *words[1], *model = NULL;
+    bool exit_now;
+    (void)snprintf(all_cores, sizeof all_cores, "%d", mxc_options_cores());
+    struct bench b = {.prompts = "512",
+                      .gens = "128",
+                      .batches = "1",
+                      .threads = all_cores,
+                      .depths = "0",
+                      .repeats = 5};
+    const struct mxc_arg args[] = {
+        {MXC_ARG_TEXT, "-m, --model", "MODEL", "the model, if not the first word", &model, 0, 0,
+         NULL},
+        {MXC_ARG_TEXT, "-p, --n-prompt", "N,...", "prompt lengths; 0: none (512)", &b.prompts, 0, 0,
+         NULL},
+        {MXC_ARG_TEXT, "-n, --n-gen", "N,...", "generation lengths; 0: none (128)", &b.gens, 0, 0,
+         NULL},
+        {MXC_ARG_TEXT, "-np, --n-parallel", "N,...", "sequences that run together (1)", &b.batches,
+         0, 0, NULL},
+        {MXC_ARG_TEXT, "-d, --n-depth", "N,...", "tokens in the cache before (0)", &b.depths, 0, 0,
+         NULL},
+        {MXC_ARG_TEXT, "-t, --threads", "N,...", "threads (one per core)", &b.threads, 0, 0, NULL},
+        {MXC_ARG_INT, "-r, --repetitions", "N", "timed runs after a warm-up (5)", &b.repeats, 1,
+         MAX_REPEATS, NULL},
+        {MXC_ARG_FLAG, "--limits", NULL, "measure the machine and tell the share reached",
+         &b.limits, 0, 0, NULL},
+        {MXC_ARG_FLAG, "--json", NULL, "a JSON array", &b.json, 0, 0, NULL},
+        {MXC_ARG_TEXT, "--precision", "P", "auto, exact or fast", &b.model.precision, 0, 0, NULL},
+        {MXC_ARG_TEXT, "--backend", "NAME", "cpu (default MLXCEL_BACKEND)", &b.model.backend, 0, 0,
+         NULL},
+        {MXC_ARG_TEXT, "--cpu", "LEVEL", "scalar, avx2 or avx512 at most", &b.model.cpu, 0, 0,
+         NULL},
+        {MXC_ARG_INT, "-b, --batch-size", "N", "rows per step (512)", &b.model.max_chunk, 32, 8192,
+         NULL},
+        {MXC_ARG_TEXT, "--models-dir", "DIR", "model store (default MLXCEL_MODELS_DIR)",
+         &b.model.models_dir, 0, 0, NULL},
+    };
+    int n =
+        mxc_args_parse(&mxc_command_bench, args, MXC_COUNT(args), argc, argv, words, 1, &exit_now);
+    if (n < 0 || exit_now)
+        return n < 0 ? 2 : 0;
+    if ((n == 1) == (model != NULL))
+        return mxc_term_usage("bench", n ? "MODEL is given twice" : "MODEL is missing");
+    b.name = n ? words[0] : model;
+    mxc_term_catch_interrupt();
+    return run_all(&b);
+}
+
+const struct mxc_command mxc_command_bench = {"bench", "MODEL [options]",
+                                              "measure prompt and generation speed", run};

@@ -1,0 +1,266 @@
+/* mlxcel inspect: architecture, tensors, quantisation, and the memory a checkpoint would take. */
+#define _GNU_SOURCE
+#include "cli/commands.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "cli/options.h"
+#include "cli/term.h"
+#include "format/config.h"
+#include "format/weights.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct inspect {
+    struct mxc_model_args model_args;
+    int64_t context, batch;
+    bool json, tensors;
+    char *path;
+    struct mxc_config *config;
+    struct mxc_weights *weights;
+    struct mlxcel_memory memory;
+    struct mlxcel_family family; /* name NULL: not supported */
+    struct mlxcel_error refused; /* why memory could not be estimated */
+};
+
+static bool in_list(const char *const *names, const char *name) {
+    for (size_t i = 0; names && names[i]; i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
+static void find_family(struct inspect *s) {
+    struct mlxcel_family f;
+    for (size_t i = 0; mlxcel_family_at(i, &f); i++)
+        if (in_list(f.model_types, s->config->model_type) ||
+            (s->config->from_gguf && in_list(f.gguf_archs, s->config->model_type))) {
+            s->family = f;
+            return;
+        }
+}
+
+static void storage_name(const struct mxc_tensor *t, char text[32]) {
+    if (t->storage == MXC_ST_MLX_AFFINE)
+        (void)snprintf(text, 32, "MLX %u-bit g%u", t->bits, t->group);
+    else
+        (void)snprintf(text, 32, "%s", mxc_storage_info(t->storage)->name);
+}
+
+static uint64_t numbers(const struct mxc_tensor *t) {
+    return (uint64_t)mxc_tensor_rows(t) * (uint64_t)mxc_tensor_columns(t);
+}
+
+static uint64_t file_bytes(const struct mxc_tensor *t) {
+    uint64_t n = t->bytes;
+    if (t->storage == MXC_ST_MLX_AFFINE)
+        n += 2 * numbers(t) / t->group * mxc_storage_info(t->scale_storage)->block_bytes;
+    return n;
+}
+
+struct share {
+    char name[32];
+    uint64_t bytes, n;
+};
+
+/* Bytes and tensors per storage, largest first. Returns the number of entries. */
+static size_t storages(const struct mxc_weights *weights, struct share *out, size_t max) {
+    size_t n = 0;
+    for (size_t i = 0; i < mxc_weights_count(weights); i++) {
+        const struct mxc_tensor *t = mxc_weights_at(weights, i);
+        char name[32];
+        size_t k = 0;
+        storage_name(t, name);
+        while (k < n && strcmp(out[k].name, name))
+            k++;
+        if (k == n && n < max) {
+            out[n] = (struct share){0};
+            memcpy(out[n++].name, name, sizeof name);
+        }
+        if (k < n) {
+            out[k].bytes += file_bytes(t);
+            out[k].n++;
+        }
+    }
+    for (size_t i = 1; i < n; i++)
+        for (size_t j = i; j && out[j].bytes > out[j - 1].bytes; j--) {
+            struct share swap = out[j];
+            out[j] = out[j - 1];
+            out[j - 1] = swap;
+        }
+    return n;
+}
+
+static uint64_t parameters(const struct mxc_weights *weights) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < mxc_weights_count(weights); i++)
+        n += numbers(mxc_weights_at(weights, i));
+    return n;
+}
+
+static json_t *tensors_json(const struct mxc_weights *weights) {
+    json_t *array = json_array();
+    for (size_t i = 0; array && i < mxc_weights_count(weights); i++) {
+        const struct mxc_tensor *t = mxc_weights_at(weights, i);
+        char name[32];
+        storage_name(t, name);
+        json_t *shape = json_array();
+        for (int d = 0; shape && d < t->n_dims; d++)
+            (void)json_array_append_new(shape, json_integer(t->shape[d]));
+        (void)json_array_append_new(array, json_pack("{s:s, s:s, s:o, s:I}", "name", t->name,
+                                                     "storage", name, "shape", shape, "bytes",
+                                                     (json_int_t)file_bytes(t)));
+    }
+    return array;
+}
+
+static json_t *memory_json(const struct inspect *s) {
+    const struct mlxcel_memory *m = &s->memory;
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "context", (json_int_t)s->context,
+        "batch", (json_int_t)s->batch, "weights_bytes", (json_int_t)m->weights, "kv_bytes_total",
+        (json_int_t)m->kv, "kv_bytes_per_token", (json_int_t)m->kv_per_token, "activation_bytes",
+        (json_int_t)m->activations, "headroom_bytes", (json_int_t)m->headroom, "total_bytes",
+        (json_int_t)m->total, "budget_bytes", (json_int_t)m->available, "fits", m->fits);
+}
+
+static int print_json(const struct inspect *s) {
+    struct share shares[64];
+    size_t n = storages(s->weights, shares, MXC_COUNT(shares));
+    json_t *quantisation = json_array();
+    for (size_t i = 0; quantisation && i < n; i++)
+        (void)json_array_append_new(
+            quantisation, json_pack("{s:s, s:I, s:I}", "storage", shares[i].name, "tensors",
+                                    (json_int_t)shares[i].n, "bytes", (json_int_t)shares[i].bytes));
+    json_t *o =
+        json_pack("{s:s, s:s, s:s?, s:b, s:s, s:I, s:I, s:I, s:o}", "path", s->path, "model_type",
+                  s->config->model_type, "family", s->family.name, "supported", !s->refused.status,
+                  "format", s->config->from_gguf ? "gguf" : "safetensors", "parameters",
+                  (json_int_t)parameters(s->weights), "file_bytes",
+                  (json_int_t)mxc_weights_bytes(s->weights), "max_position_embeddings",
+                  (json_int_t)s->config->max_position, "quantization", quantisation);
+    if (o && s->refused.status)
+        (void)json_object_set_new(o, "refused", json_string(s->refused.message));
+    else if (o)
+        (void)json_object_set_new(o, "memory", memory_json(s));
+    if (o)
+        (void)json_object_set_new(o, "tensors", tensors_json(s->weights));
+    char *text = o ? mxc_json_dump(o) : NULL;
+    json_decref(o);
+    if (!text)
+        return mxc_term_error("out of memory");
+    (void)puts(text);
+    mxc_mem_free(text);
+    return 0;
+}
+
+static void print_config(const struct inspect *s) {
+    static const char *const keys[] = {
+        "num_hidden_layers",   "hidden_size", "intermediate_size", "num_attention_heads",
+        "num_key_value_heads", "head_dim",    "vocab_size",        "sliding_window"};
+    for (size_t i = 0; i < MXC_COUNT(keys); i++) {
+        const json_t *v = json_object_get(s->config->text, keys[i]);
+        if (json_is_integer(v))
+            (void)printf("%-22s %" JSON_INTEGER_FORMAT "\n", keys[i], json_integer_value(v));
+    }
+}
+
+static void print_tensors(const struct mxc_weights *weights) {
+    for (size_t i = 0; i < mxc_weights_count(weights); i++) {
+        const struct mxc_tensor *t = mxc_weights_at(weights, i);
+        char storage[32], size[16];
+        storage_name(t, storage);
+        (void)printf("%-56s %-14s %9s  [", t->name, storage, mxc_term_size(file_bytes(t), size));
+        for (int d = 0; d < t->n_dims; d++)
+            (void)printf("%s%" PRId64, d ? ", " : "", t->shape[d]);
+        (void)puts("]");
+    }
+}
+
+static void print_memory(const struct inspect *s) {
+    const struct mlxcel_memory *m = &s->memory;
+    char a[16], b[16], c[16], d[16];
+    (void)printf("memory at context %" PRId64 ", batch %" PRId64 "\n", s->context, s->batch);
+    (void)printf("  weights %s, KV %s (%s a token), activations %s\n", mxc_term_size(m->weights, a),
+                 mxc_term_size(m->kv, b), mxc_term_size(m->kv_per_token, c),
+                 mxc_term_size(m->activations, d));
+    (void)printf("  total with headroom %s of %s available: %s\n", mxc_term_size(m->total, a),
+                 mxc_term_size(m->available, b), m->fits ? "fits" : "does not fit");
+}
+
+static void print_text(const struct inspect *s) {
+    struct share shares[64];
+    size_t n = storages(s->weights, shares, MXC_COUNT(shares));
+    char size[16];
+    (void)printf("%-22s %s\n", "path", s->path);
+    (void)printf("%-22s %s (%s)\n", "architecture", s->config->model_type,
+                 s->family.name ? s->family.summary : "not supported");
+    (void)printf("%-22s %s\n", "format", s->config->from_gguf ? "GGUF" : "safetensors");
+    (void)printf("%-22s %.1f million\n", "parameters", (double)parameters(s->weights) / 1e6);
+    (void)printf("%-22s %s\n", "files", mxc_term_size(mxc_weights_bytes(s->weights), size));
+    (void)printf("%-22s %" PRId64 "\n", "context", s->config->max_position);
+    print_config(s);
+    (void)printf("quantisation\n");
+    for (size_t i = 0; i < n; i++)
+        (void)printf("  %-20s %4" PRIu64 " tensors %10s\n", shares[i].name, shares[i].n,
+                     mxc_term_size(shares[i].bytes, size));
+    if (s->refused.status)
+        (void)printf("cannot be run: %s\n", s->refused.message);
+    else
+        print_memory(s);
+    if (s->tensors)
+        print_tensors(s->weights);
+}
+
+static int inspect(struct inspect *s, const struct mlxcel_model_options *options) {
+    struct mxc_err err;
+    if (mxc_config_open(s->path, &s->config, &err) ||
+        mxc_weights_open(s->path, s->config, &s->weights, &err))
+        return mxc_term_err(&err);
+    find_family(s);
+    if (!mlxcel_model_estimate(s->path, options, s->context, (int)s->batch, &s->memory,
+                               &s->refused))
+        s->refused.status = MLXCEL_OK;
+    if (s->json)
+        return print_json(s);
+    print_text(s);
+    return 0;
+}
+
+static int run(int argc, char **argv) {
+    struct inspect s = {.context = 8192, .batch = 1};
+    const char *words[1];
+    bool exit_now;
+    const struct mxc_arg args[] = {
+        {MXC_ARG_INT, "-n, --context", "N", "tokens of a sequence for the estimate (8192)",
+         &s.context, 1, 1 << 30, NULL},
+        {MXC_ARG_INT, "--batch", "N", "sequences for the estimate (1)", &s.batch, 1, 1024, NULL},
+        {MXC_ARG_FLAG, "--tensors", NULL, "list every tensor", &s.tensors, 0, 0, NULL},
+        {MXC_ARG_FLAG, "--json", NULL, "one JSON object", &s.json, 0, 0, NULL},
+        {MXC_ARG_TEXT, "--precision", "P", "auto, exact or fast", &s.model_args.precision, 0, 0,
+         NULL},
+        {MXC_ARG_TEXT, "--models-dir", "DIR", "model store (default MLXCEL_MODELS_DIR)",
+         &s.model_args.models_dir, 0, 0, NULL},
+    };
+    int n = mxc_args_parse(&mxc_command_inspect, args, MXC_COUNT(args), argc, argv, words, 1,
+                           &exit_now);
+    if (n < 0 || exit_now)
+        return n < 0 ? 2 : 0;
+    if (!n)
+        return mxc_term_usage("inspect", "MODEL is missing");
+    struct mlxcel_model_options options;
+    int status = mxc_options_model("inspect", &s.model_args, &options);
+    if (!status)
+        status = mxc_options_resolve(&s.model_args, words[0], &s.path);
+    if (!status)
+        status = inspect(&s, &options);
+    mxc_weights_close(s.weights);
+    mxc_config_close(s.config);
+    mxc_mem_free(s.path);
+    return status;
+}
+
+const struct mxc_command mxc_command_inspect = {
+    "inspect", "MODEL [options]", "tell architecture, tensors and the memory a model takes", run};

@@ -1,0 +1,73 @@
+/* mlxcel: picks the subcommand. Exit status: 0, 1 (runtime error), 2 (usage error). */
+#define _GNU_SOURCE
+#include "cli/commands.h"
+
+#include "base/str.h"
+#include "cli/term.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct mxc_command *const commands[] = {
+    &mxc_command_run,      &mxc_command_generate, &mxc_command_inspect,  &mxc_command_list,
+    &mxc_command_rm,       &mxc_command_arch,     &mxc_command_download, &mxc_command_tokenize,
+    &mxc_command_template, &mxc_command_bench,    &mxc_command_trace,
+};
+
+static void print_help(void) {
+    printf("mlxcel %s: runs language models from the checkpoints people have\n\n"
+           "Usage: mlxcel COMMAND [options]\n\n",
+           mlxcel_version());
+    for (size_t i = 0; i < MXC_COUNT(commands); i++)
+        printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    printf("\nMODEL is a folder, a .gguf file, owner/name, or a name in the store.\n"
+           "mlxcel COMMAND --help tells the options of a command.\n");
+}
+
+static const struct mxc_command *find(const char *name) {
+    if (!strcmp(name, "gen"))
+        name = "generate";
+    for (size_t i = 0; i < MXC_COUNT(commands); i++)
+        if (!strcmp(commands[i]->name, name))
+            return commands[i];
+    return NULL;
+}
+
+static const char *nearest(const char *name) {
+    const char *best = NULL;
+    unsigned distance = 4;
+    for (size_t i = 0; i < MXC_COUNT(commands); i++) {
+        unsigned d = mxc_str_distance(commands[i]->name, name);
+        if (d < distance) {
+            distance = d;
+            best = commands[i]->name;
+        }
+    }
+    return best;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        print_help();
+        return 2;
+    }
+    const char *name = argv[1];
+    if (!strcmp(name, "-h") || !strcmp(name, "--help") || !strcmp(name, "help")) {
+        print_help();
+        return 0;
+    }
+    if (!strcmp(name, "--version") || !strcmp(name, "version")) {
+        printf("mlxcel %s\n", mlxcel_version());
+        return 0;
+    }
+    const struct mxc_command *command = find(name);
+    if (!command) {
+        const char *hint = nearest(name);
+        return mxc_term_usage(NULL, "unknown command \"%s\"%s%s%s", name,
+                              hint ? "; did you mean " : "", hint ? hint : "", hint ? "?" : "");
+    }
+    int status = command->run(argc - 1, argv + 1);
+    if (fflush(stdout) || ferror(stdout))
+        return status ? status : mxc_term_error("cannot write to standard output");
+    return status;
+}
