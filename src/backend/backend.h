@@ -43,7 +43,7 @@ struct mxc_step {
     const int32_t *row_end;   /* [n_rows] a row sees keys < row_end; NULL: causal */
     int32_t n_spans;
     const struct mxc_span *spans;
-    int32_t n_out; /* may be 0 (a prefill chunk that is not the last) */
+    int32_t n_out;          /* may be 0 (a prefill chunk that is not the last) */
     const int32_t *out_row; /* [n_out] ascending rows */
     int32_t n_splices;
     const struct mxc_splice *splices;
@@ -54,7 +54,7 @@ typedef void mxc_tap_fn(void *user, const struct mxc_graph *graph, int32_t value
                         int32_t rows, int32_t width);
 
 struct mxc_out {
-    float *logits; /* [n_out][vocab], the caller's */
+    float *logits;   /* [n_out][vocab], the caller's */
     mxc_tap_fn *tap; /* NULL: none */
     void *tap_user;
 };
@@ -75,7 +75,8 @@ struct mxc_plan_options {
 
 struct mxc_plan_memory {
     uint64_t weights_bytes, activation_bytes;
-    uint64_t kv_block_bytes[MXC_N_KV_KINDS]; /* one block of every layer of the kind; 0: kind unused */
+    uint64_t
+        kv_block_bytes[MXC_N_KV_KINDS]; /* one block of every layer of the kind; 0: kind unused */
 };
 
 struct mxc_backend;
@@ -118,6 +119,14 @@ struct mxc_backend_ops {
 };
 
 extern const struct mxc_backend_ops mxc_backend_cpu;
+
+/* What the processor can do, measured now on n_threads threads (0: one per core), a second or two;
+ * 0: no such unit. */
+struct mxc_cpu_limits {
+    double read_gbs, int8_tops, bf16_tflops, f32_tflops;
+};
+enum mxc_code mxc_backend_cpu_limits(int n_threads, struct mxc_cpu_limits *limits,
+                                     struct mxc_err *err) MXC_MUST;
 
 /* "cpu" (also NULL and ""); another name is MXC_E_UNSUPPORTED that lists what this build has. */
 enum mxc_code mxc_backend_find(const char *name, const struct mxc_backend_ops **ops,

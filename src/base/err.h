@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define MXC_MUST __attribute__((warn_unused_result))
+#define MXC_MUST         __attribute__((warn_unused_result))
 #define MXC_PRINTF(f, a) __attribute__((format(printf, f, a)))
 
 enum mxc_code {

@@ -21,8 +21,8 @@ enum mxc_code mxc_json_parse(const char *text, size_t length, const char *name, 
                              struct mxc_err *err) {
     init_once();
     json_error_t e;
-    json_t *value = json_loadb(text, length,
-                               JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+    json_t *value =
+        json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
     if (!value) {
         if (json_error_code(&e) == json_error_out_of_memory)
             return mxc_err_nomem(err);

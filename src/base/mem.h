@@ -7,12 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void *mxc_mem_alloc(size_t bytes);                              /* uninitialised */
-void *mxc_mem_zalloc(size_t count, size_t size);                /* zeroed, count * size checked */
-void *mxc_mem_array(size_t count, size_t size);                 /* uninitialised, checked */
-void *mxc_mem_realloc(void *ptr, size_t count, size_t size);    /* checked; ptr kept on failure */
-void mxc_mem_free(void *ptr);                                   /* NULL is fine */
-char *mxc_mem_dup(const char *text, size_t length);             /* NUL-terminated copy */
+void *mxc_mem_alloc(size_t bytes);                           /* uninitialised */
+void *mxc_mem_zalloc(size_t count, size_t size);             /* zeroed, count * size checked */
+void *mxc_mem_array(size_t count, size_t size);              /* uninitialised, checked */
+void *mxc_mem_realloc(void *ptr, size_t count, size_t size); /* checked; ptr kept on failure */
+void mxc_mem_free(void *ptr);                                /* NULL is fine */
+char *mxc_mem_dup(const char *text, size_t length);          /* NUL-terminated copy */
 char *mxc_mem_strdup(const char *text);
 /* Large buffers: align is a power of two >= 8; huge asks for transparent huge pages (zeroed).
  * Release with mxc_mem_free_aligned. */

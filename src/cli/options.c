@@ -88,7 +88,7 @@ int mxc_options_open(const char *command, const struct mxc_model_args *m, const 
     struct mlxcel_model_options o = *options;
     struct mxc_progress progress;
     struct mlxcel_error error;
-    char *path;
+    char *path = NULL;
     (void)command;
     int status = mxc_options_resolve(m, name, &path);
     if (status)

@@ -22,7 +22,7 @@ struct mxc_config {
     json_t *quantization; /* "quantization" or "quantization_config" of MLX, or NULL. Borrowed */
     int32_t eos[MXC_MAX_EOS]; /* union of config (root and text) and generation_config */
     int n_eos;
-    int32_t bos, pad; /* -1: none */
+    int32_t bos, pad;     /* -1: none */
     int64_t max_position; /* max_position_embeddings; 0: not given */
     struct mxc_generation_defaults defaults;
     bool from_gguf;

@@ -38,8 +38,8 @@ enum mxc_storage {
 };
 
 struct mxc_storage_info {
-    const char *name;    /* "F32", "Q4_K", "MLX affine" */
-    uint32_t block;      /* numbers per block; 1 for plain types; 0 for MLX affine */
+    const char *name; /* "F32", "Q4_K", "MLX affine" */
+    uint32_t block;   /* numbers per block; 1 for plain types; 0 for MLX affine */
     uint32_t block_bytes;
     bool quantised;
 };

@@ -13,7 +13,9 @@
  *   I4    unsigned 4-bit codes + group scales (f16, times a power of two per matrix) and, when
  *         affine, group biases; int8 activations   MLX 2-4 bit, Q4_0, Q4_1, Q4_K
  *   I8    unsigned 8-bit codes, the same           MLX 5-8 bit, Q5_*, Q8_0, Q6_K (groups of 16)
- * Groups: 16 (I8 only), 32, 64; a storage group of 128 is stored as two of 64. */
+ * Groups: 16 (I8 only), 32, 64; a storage group of 128 is stored as two of 64. Scales and biases
+ * that are products in the file (Q4_K, Q5_K, Q6_K) or f32 (MLX) are rounded to f16; those that are
+ * f16 or bf16 are kept exactly (bf16: unless it lies 2^24 below the matrix's largest). */
 #ifndef MXC_BACKEND_CPU_KERNELS_H
 #define MXC_BACKEND_CPU_KERNELS_H
 
@@ -84,10 +86,10 @@ size_t mxc_activation_bytes(enum mxc_activation_form form, int32_t m, int32_t k)
 /* Rows are prepared in units of this many (the column tile): threads split [0, m) at multiples. */
 enum { MXC_PREPARE_TILE = 24 };
 
-/* What happens to a finished output number; any of them may be absent. */
+/* What happens to a finished output number; any of them may be absent (a NULL epilogue: none). */
 struct mxc_epilogue {
     const float *bias;     /* [n] or NULL */
-    float scale;           /* y = scale * (acc + bias) */
+    float scale;           /* y = scale * (acc + bias); 1 when there is none */
     const float *residual; /* added last: residual[row * ld + column], same ld as out; may alias out */
 };
 
@@ -105,12 +107,14 @@ struct mxc_attend {
     const void *q;          /* prepared by prepare_q: [n_columns][k_dim] */
     const uint8_t *pages;   /* page of block b: pages + b * page_stride */
     size_t page_stride;
-    const int32_t *table;   /* block numbers; table[p / 32] holds token p */
+    const int32_t *table;   /* block numbers; table[p / 32] holds token p. Entries of pages that no
+                               column sees are not read */
     const int32_t *begin;   /* [n_columns] first visible key (window) */
     const int32_t *end;     /* [n_columns] one past the last visible key */
     float softcap;          /* 0: none; else cap * tanh(s / cap) */
 };
-/* Running softmax of one group of columns: m, l, o. o is [MXC_ATTN_COLUMNS][v_dim]. */
+/* Running softmax of one group of columns: m, l, o. o is [MXC_ATTN_COLUMNS][v_dim], rows v_dim
+ * rounded up to 16 apart. The struct must be aligned to MXC_ALIGN. */
 struct mxc_attn_part {
     float m[MXC_ATTN_COLUMNS], l[MXC_ATTN_COLUMNS];
     _Alignas(MXC_ALIGN) float o[MXC_ATTN_COLUMNS * MXC_ATTN_MAX_DIM];
@@ -136,20 +140,24 @@ struct mxc_kernels {
     void (*matmul[MXC_N_LAYOUTS])(const struct mxc_packed *w, const struct mxc_activation *a,
                                   int32_t strip0, int32_t strip1, float *out, size_t ld,
                                   const struct mxc_epilogue *epilogue);
-    /* q[n] scaled (scale includes whatever the softmax needs besides `scale`, e.g. log2 e) and
-     * converted to the KV type's query form */
+    /* One query row to the KV type's form (f32 or bf16, k_dim numbers). The caller passes the
+     * graph's attr.scale; prepare_q multiplies by scale * log2 e, softcap or not: scores are in
+     * units of log2 from here on, and attend and attn_finish take softcap and sinks as they stand
+     * in the graph (natural units). */
     void (*prepare_q[MXC_N_KV_TYPES])(void *out, const float *q, int32_t k_dim, float scale);
     /* Stores one token's K and V in slot 0..31 of a page. */
     void (*append[MXC_N_KV_TYPES])(uint8_t *page, int32_t slot, const float *k, const float *v,
                                    int32_t k_dim, int32_t v_dim);
     /* Keys [k0, min(k0 + MXC_ATTN_CHUNK, largest end)); k0 a multiple of MXC_ATTN_CHUNK. Columns
-     * that see none of them get m = -inf-like, l = 0, o = 0. */
+     * that see none of them get m = -inf-like, l = 0, o = 0. Slots that no column sees may hold
+     * anything. A column's result is the same alone as in any group. */
     void (*attend[MXC_N_KV_TYPES])(const struct mxc_attend *job, int32_t k0,
                                    struct mxc_attn_part *part);
     /* total <- total + part (first: total <- part), for the first n_columns columns. */
     void (*attn_merge)(struct mxc_attn_part *total, const struct mxc_attn_part *part, bool first,
                        int32_t n_columns, int32_t v_dim);
-    /* sinks: per-column extra logit, or NULL. out[c * ld_out + i] = o / l. */
+    /* sinks: per-column extra logit, or NULL. out[c * ld_out + i] = o / l, 0 for a column that
+     * saw no key. */
     void (*attn_finish)(const struct mxc_attn_part *total, const float *sinks, float *out,
                         size_t ld_out, int32_t n_columns, int32_t v_dim);
 };
@@ -158,7 +166,7 @@ const struct mxc_kernels *mxc_kernels_get(enum mxc_cpu_level level);
 
 /* Rulers (rulers.c): measured on the calling team's threads; GB/s, TOP/s, TFLOP/s. */
 struct mxc_team;
-double mxc_ruler_read_gbs(struct mxc_team *team);
+double mxc_ruler_read_gbs(struct mxc_team *team); /* 0: no memory for the buffer */
 double mxc_ruler_int8_tops(struct mxc_team *team, enum mxc_cpu_level level);
 double mxc_ruler_bf16_tflops(struct mxc_team *team, enum mxc_cpu_level level); /* 0: no such unit */
 double mxc_ruler_f32_tflops(struct mxc_team *team, enum mxc_cpu_level level);

@@ -1,0 +1,365 @@
+/* Public engine: requests in, a queue of events out. The inner engine's events come on its own
+ * thread; each is turned into text there and put into the queue, from which mlxcel_engine_next
+ * takes. The DONE event of a request is allocated with it, so that it can always be delivered. */
+#define _GNU_SOURCE
+#include "api/api.h"
+
+#include "api/request.h"
+#include "base/mem.h"
+#include "engine/thread.h"
+#include "gen/deltas.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_QUEUED = 1 << 20 };
+
+/* An event in the queue, with what it points to behind it. */
+struct queued {
+    struct queued *next;
+    struct mlxcel_event event;
+    struct mlxcel_token_logprob *top; /* in memory behind the struct, as is the text */
+};
+
+struct mlxcel_engine {
+    struct mlxcel_model *model;
+    struct mxc_engine *engine;
+    struct mxc_loop *loop;
+    pthread_mutex_t mutex;
+    pthread_cond_t more;
+    bool mutex_ready, more_ready;
+    struct queued *head, **tail; /* guarded by mutex */
+    size_t n_queued;
+    struct queued *current; /* handed out by next */
+};
+
+struct answer {
+    struct mlxcel_engine *owner;
+    struct mxc_deltas deltas;
+    bool prompt_told;
+    int64_t n_prompt, n_cached, n_generated;
+    struct mxc_err err; /* an error of our own that ended it */
+    struct queued *done;
+};
+
+/* ---- the queue */
+
+static void push(struct mlxcel_engine *e, struct queued *q) {
+    q->next = NULL;
+    pthread_mutex_lock(&e->mutex);
+    *e->tail = q;
+    e->tail = &q->next;
+    e->n_queued++;
+    pthread_cond_signal(&e->more);
+    pthread_mutex_unlock(&e->mutex);
+}
+
+static size_t n_queued(struct mlxcel_engine *e) {
+    pthread_mutex_lock(&e->mutex);
+    size_t n = e->n_queued;
+    pthread_mutex_unlock(&e->mutex);
+    return n;
+}
+
+/* Waits until there is an event or the time is over. The mutex is held. */
+static void wait_for_event(struct mlxcel_engine *e, int timeout_ms) {
+    struct timespec end;
+    (void)clock_gettime(CLOCK_MONOTONIC, &end);
+    if (timeout_ms > 0) {
+        end.tv_sec += timeout_ms / 1000;
+        end.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+        if (end.tv_nsec >= 1000000000) {
+            end.tv_nsec -= 1000000000;
+            end.tv_sec++;
+        }
+    }
+    while (!e->head && timeout_ms) {
+        if (timeout_ms < 0)
+            (void)pthread_cond_wait(&e->more, &e->mutex);
+        else if (pthread_cond_timedwait(&e->more, &e->mutex, &end))
+            break;
+    }
+}
+
+bool mlxcel_engine_next(struct mlxcel_engine *e, int timeout_ms, struct mlxcel_event *event) {
+    pthread_mutex_lock(&e->mutex);
+    wait_for_event(e, timeout_ms);
+    struct queued *q = e->head;
+    if (q) {
+        e->head = q->next;
+        e->n_queued--;
+        if (!e->head)
+            e->tail = &e->head;
+    }
+    pthread_mutex_unlock(&e->mutex);
+    mxc_mem_free(e->current);
+    e->current = q;
+    if (q)
+        *event = q->event;
+    return q != NULL;
+}
+
+/* ---- events of the inner engine, on its thread */
+
+static bool fail(struct answer *a, enum mxc_code code) {
+    if (!a->err.code) {
+        if (code == MXC_E_NOMEM)
+            (void)mxc_err_nomem(&a->err);
+        else
+            (void)mxc_err_set(&a->err, code, "%d events wait and nobody takes them", MAX_QUEUED);
+    }
+    return false;
+}
+
+static void count(const struct answer *a, struct mlxcel_event *event) {
+    event->n_prompt = a->n_prompt;
+    event->n_cached = a->n_cached;
+    event->n_generated = a->n_generated;
+}
+
+/* A TEXT event with the deltas of now. false: the request is to end with a->err. */
+static bool push_text(struct answer *a, const struct mxc_event *in, int32_t id) {
+    const struct mxc_buf *text = &a->deltas.answer, *thought = &a->deltas.thought;
+    size_t n_top = id >= 0 ? (size_t)in->n_top : 0;
+    size_t top_bytes = n_top * sizeof(struct mlxcel_token_logprob);
+    if (n_queued(a->owner) >= MAX_QUEUED)
+        return fail(a, MXC_E_LIMIT);
+    struct queued *q =
+        mxc_mem_alloc(sizeof *q + top_bytes + text->length + 1 + thought->length + 1);
+    if (!q)
+        return fail(a, MXC_E_NOMEM);
+    *q = (struct queued){.top = (struct mlxcel_token_logprob *)(q + 1)};
+    char *p = (char *)q->top + top_bytes;
+    memcpy(p, mxc_buf_text(text), text->length + 1);
+    char *r = p + text->length + 1;
+    memcpy(r, mxc_buf_text(thought), thought->length + 1);
+    for (size_t i = 0; i < n_top; i++)
+        q->top[i] = (struct mlxcel_token_logprob){in->top[i].id, in->top[i].logprob};
+    q->event = (struct mlxcel_event){.request = in->request,
+                                     .type = MLXCEL_EVENT_TEXT,
+                                     .text = p,
+                                     .reasoning = r,
+                                     .id = id,
+                                     .logprob = id >= 0 ? in->logprob : 0,
+                                     .top = q->top,
+                                     .n_top = (int32_t)n_top};
+    count(a, &q->event);
+    push(a->owner, q);
+    return true;
+}
+
+static bool on_progress(struct answer *a, const struct mxc_event *in) {
+    a->n_prompt = in->n_total;
+    a->n_cached = in->n_cached;
+    if (a->prompt_told || in->n_done < in->n_total)
+        return true;
+    struct queued *q = mxc_mem_alloc(sizeof *q);
+    if (!q)
+        return fail(a, MXC_E_NOMEM);
+    a->prompt_told = true;
+    *q = (struct queued){.event = {.request = in->request,
+                                   .type = MLXCEL_EVENT_PROMPT,
+                                   .text = "",
+                                   .reasoning = "",
+                                   .id = -1}};
+    count(a, &q->event);
+    push(a->owner, q);
+    return true;
+}
+
+static bool on_token(struct answer *a, const struct mxc_event *in) {
+    bool stopped = false;
+    a->n_generated++;
+    if (mxc_deltas_push(&a->deltas, (uint32_t)in->id, &stopped, &a->err))
+        return false;
+    return push_text(a, in, in->id) && !stopped;
+}
+
+static mlxcel_finish finish_of(const struct answer *a, const struct mxc_event *in) {
+    if (a->err.code || in->reason == MXC_DONE_ERROR)
+        return MLXCEL_FINISH_ERROR;
+    if (in->reason == MXC_DONE_CANCELLED)
+        return MLXCEL_FINISH_CANCELLED;
+    return in->reason == MXC_DONE_LENGTH && a->deltas.stops.hit < 0 ? MLXCEL_FINISH_LENGTH
+                                                                    : MLXCEL_FINISH_STOP;
+}
+
+static void on_done(struct answer *a, const struct mxc_event *in) {
+    bool stopped;
+    if (in->reason == MXC_DONE_ERROR && !a->err.code)
+        a->err = *in->err;
+    if (!a->err.code && !mxc_deltas_finish(&a->deltas, &stopped, &a->err) &&
+        (a->deltas.answer.length || a->deltas.thought.length))
+        (void)push_text(a, in, -1);
+    struct queued *q = a->done;
+    *q = (struct queued){.event = {.request = in->request,
+                                   .type = MLXCEL_EVENT_DONE,
+                                   .text = "",
+                                   .reasoning = "",
+                                   .id = -1,
+                                   .finish = finish_of(a, in)}};
+    a->n_prompt = in->stats->n_prompt;
+    a->n_cached = in->stats->n_cached;
+    a->n_generated = in->stats->n_generated;
+    count(a, &q->event);
+    q->event.queue_seconds = (double)in->stats->queue_ns * 1e-9;
+    q->event.prompt_seconds = (double)in->stats->prefill_ns * 1e-9;
+    q->event.generate_seconds = (double)in->stats->decode_ns * 1e-9;
+    if (q->event.finish == MLXCEL_FINISH_ERROR)
+        (void)mxc_api_fail(&a->err, &q->event.error);
+    push(a->owner, q);
+    mxc_deltas_fini(&a->deltas);
+    mxc_mem_free(a);
+}
+
+static bool on_event(void *user, const struct mxc_event *in) {
+    struct answer *a = user;
+    switch (in->kind) {
+    case MXC_EVENT_PROGRESS:
+        return on_progress(a, in);
+    case MXC_EVENT_TOKEN:
+        return on_token(a, in);
+    case MXC_EVENT_DONE:
+        on_done(a, in);
+    }
+    return false;
+}
+
+/* ---- submit */
+
+static enum mxc_code answer_new(struct mlxcel_engine *e, const struct mlxcel_request *request,
+                                const struct mxc_api_prompt *prompt, struct answer **answer,
+                                struct mxc_err *err) {
+    const struct mxc_deltas_options options = {.stops = request->stop,
+                                               .n_stops = request->n_stop,
+                                               .marks = prompt->marks,
+                                               .inside = prompt->inside};
+    struct answer *a = mxc_mem_zalloc(1, sizeof *a);
+    if (!a || !(a->done = mxc_mem_alloc(sizeof *a->done))) {
+        mxc_mem_free(a);
+        return mxc_err_nomem(err);
+    }
+    a->owner = e;
+    a->n_prompt = prompt->n_ids;
+    enum mxc_code code = mxc_deltas_init(&a->deltas, e->model->chat->tokenizer, &options, err);
+    if (code) {
+        mxc_mem_free(a->done);
+        mxc_mem_free(a);
+        return code;
+    }
+    *answer = a;
+    return MXC_OK;
+}
+
+static enum mxc_code submit(struct mlxcel_engine *e, const struct mlxcel_request *request,
+                            const struct mxc_api_prompt *prompt, uint64_t *id,
+                            struct mxc_err *err) {
+    struct mxc_api_params p;
+    struct answer *a = NULL;
+    enum mxc_code code = mxc_api_params_init(e->model, request, &p, err);
+    if (code)
+        return code;
+    code = answer_new(e, request, prompt, &a, err);
+    if (!code) {
+        const struct mxc_prompt inner = {
+            .tokens = prompt->ids, .n_tokens = prompt->n_ids, .adapter = -1};
+        p.params.event = on_event;
+        p.params.user = a;
+        p.params.progress = true;
+        code = mxc_engine_submit(e->engine, &inner, &p.params, id, err);
+        if (code) {
+            mxc_deltas_fini(&a->deltas);
+            mxc_mem_free(a->done);
+            mxc_mem_free(a);
+        }
+    }
+    mxc_api_params_fini(&p);
+    return code;
+}
+
+mlxcel_status mlxcel_engine_submit(struct mlxcel_engine *e, const struct mlxcel_request *request,
+                                   uint64_t *id, struct mlxcel_error *error) {
+    struct mxc_api_prompt prompt;
+    struct mxc_err err;
+    uint64_t given;
+    if (mxc_api_prompt_init(e->model, request, &prompt, &err))
+        return mxc_api_fail(&err, error);
+    enum mxc_code code = submit(e, request, &prompt, &given, &err);
+    mxc_api_prompt_fini(&prompt);
+    if (code)
+        return mxc_api_fail(&err, error);
+    *id = given;
+    return MLXCEL_OK;
+}
+
+void mlxcel_engine_cancel(struct mlxcel_engine *engine, uint64_t id) {
+    mxc_engine_cancel(engine->engine, id);
+}
+
+/* ---- life */
+
+static enum mxc_code engine_options(const struct mlxcel_model *model, struct mxc_loop *loop,
+                                    struct mxc_engine_options *o, struct mxc_err *err) {
+    mxc_engine_options_init(o);
+    o->max_rows = model->loaded->options.max_rows;
+    o->max_batch = model->loaded->options.max_batch;
+    o->max_queue = 1024;
+    o->context = model->context;
+    o->wake = mxc_loop_wake;
+    o->wake_user = loop;
+    return mxc_model_blocks(model->loaded, model->context, model->options.max_sequences,
+                            model->options.kv_tokens, 0, o->n_blocks, err);
+}
+
+mlxcel_status mlxcel_engine_new(struct mlxcel_model *model, struct mlxcel_engine **engine,
+                                struct mlxcel_error *error) {
+    struct mxc_engine_options options;
+    struct mxc_err err;
+    if (!model->loaded)
+        return mxc_api_error(error, MXC_E_ARG, "the model was opened as a tokenizer only");
+    struct mlxcel_engine *e = mxc_mem_zalloc(1, sizeof *e);
+    if (!e)
+        return mxc_api_fail((mxc_err_nomem(&err), &err), error);
+    e->model = model;
+    e->tail = &e->head;
+    pthread_condattr_t attr;
+    e->mutex_ready = !pthread_mutex_init(&e->mutex, NULL);
+    e->more_ready = !pthread_condattr_init(&attr) &&
+                    !pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) &&
+                    !pthread_cond_init(&e->more, &attr);
+    const struct mxc_engine_target target = mxc_model_target(model->loaded);
+    enum mxc_code code =
+        e->mutex_ready && e->more_ready ? mxc_loop_new(&e->loop, &err) : mxc_err_nomem(&err);
+    if (!code)
+        code = engine_options(model, e->loop, &options, &err);
+    if (!code)
+        code = mxc_engine_new(&target, &options, &e->engine, &err);
+    if (!code)
+        code = mxc_loop_add(e->loop, e->engine, &err);
+    if (code) {
+        mlxcel_engine_free(e);
+        return mxc_api_fail(&err, error);
+    }
+    *engine = e;
+    return MLXCEL_OK;
+}
+
+void mlxcel_engine_free(struct mlxcel_engine *e) {
+    if (!e)
+        return;
+    if (e->loop)
+        mxc_loop_free(e->loop);
+    mxc_engine_free(e->engine); /* its DONE events still go into the queue */
+    while (e->head) {
+        struct queued *next = e->head->next;
+        mxc_mem_free(e->head);
+        e->head = next;
+    }
+    mxc_mem_free(e->current);
+    if (e->more_ready)
+        pthread_cond_destroy(&e->more);
+    if (e->mutex_ready)
+        pthread_mutex_destroy(&e->mutex);
+    mxc_mem_free(e);
+}

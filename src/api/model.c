@@ -1,0 +1,187 @@
+/* Public models: opening, facts, memory estimate. */
+#include "api/api.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_SEQUENCES = 8, DEFAULT_CHUNK = 512 };
+
+void mlxcel_model_options_init(struct mlxcel_model_options *options) {
+    *options = (struct mlxcel_model_options){.max_sequences = DEFAULT_SEQUENCES,
+                                             .max_chunk = DEFAULT_CHUNK};
+}
+
+static enum mxc_code check_options(const struct mlxcel_model_options *o, struct mxc_err *err) {
+    if (o->threads < 0 || o->threads > 256)
+        return mxc_err_set(err, MXC_E_ARG, "threads: %d is not in [0, 256]", o->threads);
+    if (o->max_sequences < 1 || o->max_sequences > 1024)
+        return mxc_err_set(err, MXC_E_ARG, "max_sequences: %d is not in [1, 1024]",
+                           o->max_sequences);
+    if (o->max_chunk < 32 || o->max_chunk > 8192)
+        return mxc_err_set(err, MXC_E_ARG, "max_chunk: %d is not in [32, 8192]", o->max_chunk);
+    if (o->context < 0 || o->kv_tokens < 0)
+        return mxc_err_set(err, MXC_E_ARG, "context and kv_tokens cannot be negative");
+    if ((unsigned)o->precision > MLXCEL_PRECISION_FAST)
+        return mxc_err_set(err, MXC_E_ARG, "precision: %d is none", (int)o->precision);
+    return MXC_OK;
+}
+
+static void load_options(const struct mlxcel_model_options *o, struct mxc_load_options *out) {
+    mxc_load_options_init(out);
+    const char *backend = o->backend ? o->backend : getenv("MLXCEL_BACKEND");
+    out->backend = backend;
+    out->n_threads = o->threads;
+    out->precision = (enum mxc_precision)o->precision;
+    out->max_batch = o->max_sequences;
+    out->max_rows = o->max_chunk > o->max_sequences ? o->max_chunk : o->max_sequences + 1;
+    out->max_out = o->all_logits ? out->max_rows : o->max_sequences;
+    out->progress = o->progress;
+    out->progress_user = o->progress_user;
+}
+
+/* "none", "Q4_1", "MLX affine 4-bit g64"; the storage that holds most bytes, "mixed" in front of it
+ * when another quantised one is there too. */
+static void describe(const struct mxc_weights *weights, char *out, size_t size) {
+    uint64_t bytes[MXC_N_STORAGES] = {0}, most = 0;
+    const struct mxc_tensor *best = NULL;
+    int kinds = 0;
+    for (size_t i = 0; i < mxc_weights_count(weights); i++) {
+        const struct mxc_tensor *t = mxc_weights_at(weights, i);
+        if (!mxc_storage_info(t->storage)->quantised)
+            continue;
+        kinds += !bytes[t->storage];
+        bytes[t->storage] += t->bytes;
+        if (bytes[t->storage] > most) {
+            most = bytes[t->storage];
+            best = t;
+        }
+    }
+    const char *mixed = kinds > 1 ? "mixed " : "";
+    if (!best)
+        (void)snprintf(out, size, "none");
+    else if (best->storage == MXC_ST_MLX_AFFINE)
+        (void)snprintf(out, size, "%sMLX affine %u-bit g%u", mixed, best->bits, best->group);
+    else
+        (void)snprintf(out, size, "%s%s", mixed, mxc_storage_info(best->storage)->name);
+}
+
+static enum mxc_code open_weights(struct mlxcel_model *m, const char *path, struct mxc_err *err) {
+    struct mxc_load_options load;
+    load_options(&m->options, &load);
+    enum mxc_code code = mxc_model_open(path, &load, &m->loaded, err);
+    if (code)
+        return code;
+    int32_t trained = mxc_checkpoint_context(m->loaded->checkpoint);
+    m->context =
+        m->options.context && m->options.context < trained ? (int32_t)m->options.context : trained;
+    describe(m->loaded->checkpoint->weights, m->quantisation, sizeof m->quantisation);
+    return MXC_OK;
+}
+
+mlxcel_status mlxcel_model_open(const char *path, const struct mlxcel_model_options *options,
+                                struct mlxcel_model **model, struct mlxcel_error *error) {
+    struct mxc_err err;
+    uint64_t start = mxc_clock_ns();
+    struct mlxcel_model *m = mxc_mem_zalloc(1, sizeof *m);
+    if (!m)
+        return mxc_api_fail((mxc_err_nomem(&err), &err), error);
+    mlxcel_model_options_init(&m->options);
+    if (options)
+        m->options = *options;
+    enum mxc_code code = check_options(&m->options, &err);
+    if (!code && !m->options.tokenizer_only)
+        code = open_weights(m, path, &err);
+    const struct mxc_checkpoint *c = m->loaded ? m->loaded->checkpoint : NULL;
+    if (!code)
+        code = mxc_chat_open(path, c ? c->config : NULL, c ? c->graph->vocab : 0, &m->chat, &err);
+    if (code) {
+        mlxcel_model_close(m);
+        return mxc_api_fail(&err, error);
+    }
+    m->options.progress = NULL;
+    m->load_seconds = (double)(mxc_clock_ns() - start) * 1e-9;
+    *model = m;
+    return MLXCEL_OK;
+}
+
+void mlxcel_model_close(struct mlxcel_model *model) {
+    if (!model)
+        return;
+    mxc_chat_close(model->chat);
+    mxc_model_close(model->loaded);
+    mxc_mem_free(model);
+}
+
+void mlxcel_model_info(const struct mlxcel_model *model, struct mlxcel_model_info *info) {
+    *info = (struct mlxcel_model_info){.family = "",
+                                       .model_type = "",
+                                       .quantisation = model->quantisation,
+                                       .plan = "",
+                                       .load_seconds = model->load_seconds};
+    if (!model->loaded)
+        return;
+    const struct mxc_checkpoint *c = model->loaded->checkpoint;
+    info->family = c->graph->family;
+    info->model_type = c->config->model_type;
+    info->plan = model->loaded->ops->plan_describe(model->loaded->plan);
+    info->parameters = mxc_graph_parameters(c->graph);
+    info->file_bytes = mxc_weights_bytes(c->weights);
+    info->context = model->context;
+    info->trained_context = c->config->max_position;
+    info->vocab = c->graph->vocab;
+    info->hidden = c->graph->hidden;
+    info->layers = c->graph->n_layers;
+}
+
+mlxcel_status mlxcel_model_estimate(const char *path, const struct mlxcel_model_options *options,
+                                    int64_t n_tokens, int batch, struct mlxcel_memory *memory,
+                                    struct mlxcel_error *error) {
+    struct mlxcel_model_options o;
+    struct mxc_load_options load;
+    struct mxc_memory_estimate e;
+    struct mxc_checkpoint *c = NULL;
+    struct mxc_err err;
+    mlxcel_model_options_init(&o);
+    if (options)
+        o = *options;
+    if (n_tokens < 0 || n_tokens > INT32_MAX || batch < 1 || batch > 1024)
+        return mxc_api_error(error, MXC_E_ARG, "estimate: %lld tokens, batch %d",
+                             (long long)n_tokens, batch);
+    o.max_sequences = batch > o.max_sequences ? batch : o.max_sequences;
+    enum mxc_code code = check_options(&o, &err);
+    if (!code) {
+        load_options(&o, &load);
+        code = mxc_checkpoint_open(path, &c, &err);
+    }
+    if (!code) {
+        int32_t context = n_tokens ? (int32_t)n_tokens : mxc_checkpoint_context(c);
+        code = mxc_checkpoint_estimate(c, &load, context, batch, &e, &err);
+    }
+    mxc_checkpoint_close(c);
+    if (code)
+        return mxc_api_fail(&err, error);
+    *memory = (struct mlxcel_memory){.weights = e.weights,
+                                     .activations = e.activations,
+                                     .kv = e.kv,
+                                     .headroom = e.headroom,
+                                     .total = e.total,
+                                     .kv_per_token = e.kv_per_token,
+                                     .available = mxc_memory_available()};
+    memory->fits = !memory->available || memory->total <= memory->available;
+    return MLXCEL_OK;
+}
+
+bool mlxcel_family_at(size_t index, struct mlxcel_family *family) {
+    struct mxc_family_info info;
+    if (!mxc_load_family(index, &info))
+        return false;
+    *family = (struct mlxcel_family){.name = info.name,
+                                     .summary = info.summary,
+                                     .model_types = info.model_types,
+                                     .gguf_archs = info.gguf_archs};
+    return true;
+}

@@ -1,0 +1,190 @@
+/* Public requests: the prompt in its three forms, sampling parameters and their defaults. */
+#include "api/request.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- prompt */
+
+/* Makes the ids (uint32) of a list the prompt's. */
+static void take_ids(struct mxc_api_prompt *prompt, struct mxc_ids *ids) {
+    prompt->ids = (int32_t *)ids->items; /* ids are below 2^22, so both types read the same */
+    prompt->n_ids = (int32_t)ids->count;
+    *ids = (struct mxc_ids){0};
+}
+
+static enum mxc_code parse(const char *text, const char *name, json_t **root, struct mxc_err *err) {
+    enum mxc_code code = mxc_json_parse(text, strlen(text), name, root, err);
+    return code == MXC_E_FORMAT && err ? (err->code = MXC_E_ARG) : code;
+}
+
+enum mxc_code mxc_api_messages(const struct mlxcel_model *model, const char *messages_json,
+                               const char *template_json, struct mxc_prompt_ids *out,
+                               struct mxc_err *err) {
+    json_t *messages = NULL, *variables = NULL;
+    enum mxc_code code = parse(messages_json, "messages", &messages, err);
+    if (!code && template_json)
+        code = parse(template_json, "template variables", &variables, err);
+    if (!code && variables && !json_is_object(variables))
+        code = mxc_err_set(err, MXC_E_ARG, "template variables: not a JSON object");
+    if (!code) {
+        const struct mxc_prompt_input input = {.messages = messages, .variables = variables};
+        code = mxc_prompt_build(model->chat, &input, out, err);
+    }
+    json_decref(messages);
+    json_decref(variables);
+    return code;
+}
+
+static enum mxc_code from_ids(const struct mlxcel_request *request, struct mxc_api_prompt *prompt,
+                              struct mxc_err *err) {
+    if (!request->n_ids || request->n_ids > INT32_MAX)
+        return mxc_err_set(err, MXC_E_ARG, "the prompt has %zu tokens", request->n_ids);
+    prompt->ids = mxc_mem_array(request->n_ids, sizeof *prompt->ids);
+    if (!prompt->ids)
+        return mxc_err_nomem(err);
+    memcpy(prompt->ids, request->ids, request->n_ids * sizeof *prompt->ids);
+    prompt->n_ids = (int32_t)request->n_ids;
+    return MXC_OK;
+}
+
+static enum mxc_code from_text(const struct mlxcel_model *model, const char *text,
+                               struct mxc_api_prompt *prompt, struct mxc_err *err) {
+    const struct mxc_encode_options options = {.add_special = true, .parse_special = true};
+    struct mxc_ids ids = {0};
+    enum mxc_code code = mxc_chat_text(model->chat, text, strlen(text), options, &ids, err);
+    if (!code && !ids.count)
+        code = mxc_err_set(err, MXC_E_ARG, "the prompt is empty");
+    if (!code)
+        take_ids(prompt, &ids);
+    mxc_ids_fini(&ids);
+    return code;
+}
+
+enum mxc_code mxc_api_prompt_init(const struct mlxcel_model *model,
+                                  const struct mlxcel_request *request,
+                                  struct mxc_api_prompt *prompt, struct mxc_err *err) {
+    struct mxc_api_prompt p = {0};
+    enum mxc_code code;
+    if ((request->ids != NULL) + (request->prompt != NULL) + (request->messages_json != NULL) != 1)
+        return mxc_err_set(err, MXC_E_ARG,
+                           "a request has exactly one of ids, prompt and messages_json");
+    if (request->ids) {
+        code = from_ids(request, &p, err);
+    } else if (request->prompt) {
+        code = from_text(model, request->prompt, &p, err);
+    } else {
+        struct mxc_prompt_ids built;
+        code = mxc_api_messages(model, request->messages_json, request->template_json, &built, err);
+        if (!code) {
+            take_ids(&p, &built.ids);
+            p.inside = built.inside;
+            p.marks = model->chat->marks;
+        }
+    }
+    if (!code)
+        *prompt = p;
+    return code;
+}
+
+void mxc_api_prompt_fini(struct mxc_api_prompt *prompt) {
+    mxc_mem_free(prompt->ids);
+    prompt->ids = NULL;
+}
+
+/* ---- parameters */
+
+static void sampling_of(const struct mlxcel_sampling *from, struct mxc_sampling *to) {
+    mxc_sampling_init(to);
+    to->seed = from->seed ? from->seed : mxc_clock_ns();
+    to->temperature = from->temperature;
+    to->top_k = from->top_k;
+    to->top_p = from->top_p;
+    to->min_p = from->min_p;
+    to->typical_p = from->typical_p;
+    to->xtc_probability = from->xtc_probability;
+    to->xtc_threshold = from->xtc_threshold;
+    to->repetition_penalty = from->repetition_penalty;
+    to->frequency_penalty = from->frequency_penalty;
+    to->presence_penalty = from->presence_penalty;
+    to->penalty_last_n = from->penalty_last_n;
+    to->dry_multiplier = from->dry_multiplier;
+    to->dry_base = from->dry_base;
+    to->dry_allowed_length = from->dry_allowed_length;
+    to->dry_last_n = from->dry_last_n;
+    to->mirostat = from->mirostat;
+    to->mirostat_tau = from->mirostat_tau;
+    to->mirostat_eta = from->mirostat_eta;
+}
+
+enum mxc_code mxc_api_params_init(const struct mlxcel_model *model,
+                                  const struct mlxcel_request *request, struct mxc_api_params *out,
+                                  struct mxc_err *err) {
+    struct mxc_api_params p = {0};
+    if (request->max_tokens < -1 || request->max_tokens > INT32_MAX)
+        return mxc_err_set(err, MXC_E_ARG, "max_tokens: %lld is out of range",
+                           (long long)request->max_tokens);
+    if (request->n_logit_bias > MXC_MAX_BIAS)
+        return mxc_err_set(err, MXC_E_ARG, "logit_bias: more than %d entries", MXC_MAX_BIAS);
+    mxc_request_params_init(&p.params);
+    sampling_of(&request->sampling, &p.params.sampling);
+    if (request->n_logit_bias) {
+        p.bias = mxc_mem_array(request->n_logit_bias, sizeof *p.bias);
+        if (!p.bias)
+            return mxc_err_nomem(err);
+        for (size_t i = 0; i < request->n_logit_bias; i++)
+            p.bias[i] =
+                (struct mxc_logit_bias){request->logit_bias[i].id, request->logit_bias[i].bias};
+        p.params.sampling.bias = p.bias;
+        p.params.sampling.n_bias = (int32_t)request->n_logit_bias;
+    }
+    p.params.max_tokens = (int32_t)request->max_tokens;
+    p.params.eos_ids = model->chat->eos_ids;
+    p.params.n_eos_ids = model->chat->n_eos_ids;
+    p.params.ignore_eos = request->ignore_eos;
+    p.params.n_logprobs = request->n_logprobs > 0 ? request->n_logprobs : -1;
+    p.params.no_cache = request->no_cache;
+    *out = p;
+    return MXC_OK;
+}
+
+void mxc_api_params_fini(struct mxc_api_params *params) {
+    mxc_mem_free(params->bias);
+    params->bias = NULL;
+}
+
+void mlxcel_request_init(const struct mlxcel_model *model, struct mlxcel_request *request) {
+    *request = (struct mlxcel_request){.max_tokens = -1,
+                                       .sampling = {.temperature = 0.8f,
+                                                    .top_k = 40,
+                                                    .top_p = 0.95f,
+                                                    .min_p = 0.05f,
+                                                    .typical_p = 1,
+                                                    .xtc_threshold = 0.1f,
+                                                    .repetition_penalty = 1,
+                                                    .penalty_last_n = 64,
+                                                    .dry_base = 1.75f,
+                                                    .dry_allowed_length = 2,
+                                                    .dry_last_n = -1,
+                                                    .mirostat_tau = 5,
+                                                    .mirostat_eta = 0.1f}};
+    if (!model || !model->loaded)
+        return;
+    const struct mxc_generation_defaults *d = &model->loaded->checkpoint->config->defaults;
+    struct mlxcel_sampling *s = &request->sampling;
+    if (!isnan(d->temperature))
+        s->temperature = (float)d->temperature;
+    if (!isnan(d->top_p))
+        s->top_p = (float)d->top_p;
+    if (!isnan(d->min_p))
+        s->min_p = (float)d->min_p;
+    if (!isnan(d->repetition_penalty))
+        s->repetition_penalty = (float)d->repetition_penalty;
+    if (d->top_k >= 0 && d->top_k <= INT32_MAX)
+        s->top_k = (int32_t)d->top_k;
+    if (d->do_sample == 0)
+        s->temperature = 0;
+}

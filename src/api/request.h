@@ -1,0 +1,35 @@
+/* A public request made into what the engine takes: prompt ids and parameters. */
+#ifndef MXC_API_REQUEST_H
+#define MXC_API_REQUEST_H
+
+#include "api/api.h"
+
+struct mxc_api_prompt {
+    int32_t *ids; /* owned */
+    int32_t n_ids;
+    const struct mxc_reasoning_marks *marks; /* NULL: no reasoning split */
+    bool inside;                             /* the prompt ends inside a thought */
+};
+
+/* Exactly one of ids, prompt and messages_json. */
+enum mxc_code mxc_api_prompt_init(const struct mlxcel_model *model,
+                                  const struct mlxcel_request *request,
+                                  struct mxc_api_prompt *prompt, struct mxc_err *err) MXC_MUST;
+void mxc_api_prompt_fini(struct mxc_api_prompt *prompt);
+
+struct mxc_api_params {
+    struct mxc_request_params params;
+    struct mxc_logit_bias *bias; /* owned */
+};
+/* params borrows arrays of request and model; event, user and progress are the caller's. */
+enum mxc_code mxc_api_params_init(const struct mlxcel_model *model,
+                                  const struct mlxcel_request *request,
+                                  struct mxc_api_params *params, struct mxc_err *err) MXC_MUST;
+void mxc_api_params_fini(struct mxc_api_params *params);
+
+/* Messages (a JSON list) and more template variables (an object or NULL) to ids. */
+enum mxc_code mxc_api_messages(const struct mlxcel_model *model, const char *messages_json,
+                               const char *template_json, struct mxc_prompt_ids *out,
+                               struct mxc_err *err) MXC_MUST;
+
+#endif

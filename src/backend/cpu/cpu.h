@@ -1,0 +1,288 @@
+/* CPU backend internals: what the files of this folder share. The way of a model:
+ *   weights.c   every weight of the graph: packed matrix, f32 vector, or mapped table
+ *   program.c   nodes -> fused ops, liveness -> places of values in one arena
+ *   plan.c      compile, estimate, free, describe
+ *   step.c      checks a step, cuts attention into tiles
+ *   exec.c      one team run walks the ops; op_*.c do them
+ *   state.c     KV pages
+ * A program is walked by every worker; an op ends with a barrier unless it is the last. Rows and
+ * workers never change the arithmetic of a row: workers split output strips, rows or (tile, head)
+ * pairs, and what they split is computed by kernels that promise equal bits (kernels/kernels.h). */
+#ifndef MXC_BACKEND_CPU_CPU_H
+#define MXC_BACKEND_CPU_CPU_H
+
+#include "backend/backend.h"
+#include "backend/cpu/kernels/kernels.h"
+#include "base/team.h"
+
+#include <stdatomic.h>
+
+enum {
+    MXC_CPU_LINE = 64,                     /* bytes of a cache line */
+    MXC_CPU_LINE_FLOATS = 16,              /* numbers of a cache line */
+    MXC_CPU_SMALL_ROWS = MXC_PREPARE_TILE, /* up to here every worker prepares all rows itself */
+    MXC_CPU_GLU_FLOATS = 65536 /* a worker's gate and up numbers before they are combined */
+};
+
+struct mxc_backend {
+    struct mxc_team *team;
+};
+
+/* One weight of the graph. */
+struct mxc_cpu_weight {
+    const struct mxc_tensor *tensor;
+    struct mxc_packed packed; /* MXC_W_MATRIX; data lies in plan->packed */
+    float *vector;            /* MXC_W_VECTOR; lies in plan->vectors */
+};
+
+enum mxc_cpu_op_kind {
+    MXC_CPU_EMBED,
+    MXC_CPU_NORM,
+    MXC_CPU_LINEAR,
+    MXC_CPU_ATTENTION,
+    MXC_CPU_GLU,
+    MXC_CPU_ADD,
+    MXC_CPU_SELECT,
+    MXC_CPU_COPY,
+    MXC_CPU_COMPACT /* moves the step's output rows of a value to its front */
+};
+
+struct mxc_cpu_op {
+    enum mxc_cpu_op_kind kind;
+    const struct mxc_node *node;
+    int32_t ticket;                /* index into plan->tickets */
+    int32_t source, residual, out; /* values; MXC_NONE when absent */
+    bool rows_out;                 /* works on the R output rows, else on all T */
+    /* LINEAR */
+    const struct mxc_node *norm; /* rows are normalised before they are prepared, or NULL */
+    bool select;                 /* rows are picked by out_row before they are prepared */
+    bool glu;                    /* two parts, combined at once */
+    enum mxc_act act;
+    bool forms[MXC_N_ACT_FORMS]; /* activation forms of the parts */
+    /* ATTENTION */
+    int32_t attention; /* index into plan->attentions */
+    bool append_only;  /* last attention: with no output rows only K and V are wanted */
+};
+
+struct mxc_cpu_place {
+    size_t offset; /* into the program's arena */
+    int32_t ld;    /* numbers from row to row */
+    bool used;
+};
+
+struct mxc_cpu_program {
+    struct mxc_cpu_op *ops;
+    int32_t n_ops, n_tail;        /* the last n_tail ops only serve output rows */
+    struct mxc_cpu_place *places; /* [graph->n_values] */
+    size_t arena_bytes;
+    uint8_t *arena; /* NULL until allocated */
+};
+
+/* One attention node: its class (schedule) and where its pages are in a state. */
+struct mxc_cpu_attention {
+    const struct mxc_node *node;
+    int32_t class_;
+    size_t page_bytes;   /* one KV head's page */
+    size_t block_bytes;  /* pages of all KV heads */
+    size_t layer_offset; /* bytes per block of the kind that come before this node's */
+};
+
+/* Attention nodes of equal heads and window share one schedule a step. */
+struct mxc_cpu_class {
+    int32_t n_heads, n_kv_heads, window;
+    enum mxc_kv_kind kind;
+    int32_t columns_per_token; /* query heads of one KV head done at once */
+    int32_t n_subs;            /* groups of such heads per KV head */
+    int32_t tokens_per_tile;
+};
+
+/* Some consecutive rows of one span that see the same chunks of keys. */
+struct mxc_cpu_tile {
+    int32_t span, row0, n_rows;
+    int32_t chunk0, chunk1;
+    int32_t item0; /* first item of the tile when chunks are shared out */
+};
+
+struct mxc_cpu_schedule {
+    struct mxc_cpu_tile *tiles; /* [max_rows] */
+    int32_t n_tiles;
+    bool own_heads; /* a worker appends and attends for KV heads of its own: no barrier between */
+    bool share_chunks; /* an item is one chunk; else it is a tile with all its chunks */
+    int32_t n_items;   /* (tile, KV head, sub[, chunk]) */
+    int32_t pending0;  /* first of its counters */
+};
+
+struct mxc_cpu_rope {
+    const struct mxc_rope *rope;
+    int32_t half; /* dims / 2 */
+    bool by_length;
+    float factor;
+    float inv_freq[MXC_MAX_ROPE_HALF];
+    uint8_t axis[MXC_MAX_ROPE_HALF];
+    float *cos, *sin; /* [max_rows][half], this step's */
+};
+
+/* What one worker has for itself. */
+struct mxc_cpu_worker {
+    struct mxc_cpu_run *run;
+    int id, n;
+    uint8_t *prepared[MXC_N_ACT_FORMS]; /* SMALL_ROWS rows */
+    float *rows;                        /* [SMALL_ROWS][plan->row_ld] */
+    float *glu;                         /* gate and up strips */
+    float *heads;                       /* [2][MXC_ATTN_MAX_DIM] */
+    float *query;                       /* [ATTN_COLUMNS][ATTN_MAX_DIM] */
+    float *result;                      /* [ATTN_COLUMNS][ATTN_MAX_DIM] */
+    struct mxc_attn_part *part, *total;
+};
+
+struct mxc_plan {
+    struct mxc_backend *backend;
+    const struct mxc_graph *graph;
+    const struct mxc_kernels *kernels;
+    bool exact;
+    enum mxc_kv_type kv_type;
+    int32_t max_rows, max_out, max_spans;
+
+    struct mxc_cpu_weight *weights; /* [graph->n_weights] */
+    uint8_t *packed;
+    size_t packed_bytes;
+    float *vectors;
+    size_t vectors_bytes;
+
+    struct mxc_cpu_program fused, plain; /* plain: every value is there, for taps; made on demand */
+    struct mxc_cpu_attention *attentions;
+    struct mxc_cpu_class *classes;
+    struct mxc_cpu_schedule *schedules; /* [n_classes] */
+    struct mxc_cpu_rope *ropes;         /* [graph->n_ropes] */
+    int32_t n_attentions, n_classes;
+    size_t kv_block_bytes[MXC_N_KV_KINDS];
+
+    int32_t form_k[MXC_N_ACT_FORMS]; /* widest input of a form; 0: form unused */
+    int32_t row_ld, tap_width;       /* widest value's row stride; widest named value */
+    size_t glu_floats;
+    struct mxc_cpu_worker *workers;
+    uint8_t *scratch; /* of all workers, shared activations, ropes, tiles */
+    size_t scratch_bytes;
+    uint8_t *shared[MXC_N_ACT_FORMS]; /* max_rows rows */
+
+    uint8_t *parts; /* shared chunks: partial results, grown by run */
+    size_t parts_bytes, part_stride;
+    _Atomic int32_t *pending; /* per (tile, head, sub): chunks not done */
+    size_t n_pending;
+    int32_t *tables; /* block tables of a step with holes filled, grown by run */
+    size_t n_tables;
+    const int32_t **span_tables;    /* [max_spans][N_KV_KINDS] into tables */
+    struct mxc_cpu_ticket *tickets; /* [n_tickets], one for each op of a program */
+    int32_t n_tickets;
+    char describe[160];
+};
+
+/* A counter on a line of its own: the next item to take. */
+struct mxc_cpu_ticket {
+    _Alignas(MXC_CPU_LINE) _Atomic int32_t next;
+};
+
+struct mxc_state {
+    struct mxc_plan *plan;
+    int32_t n_blocks[MXC_N_KV_KINDS];
+    uint8_t *pages[MXC_N_KV_KINDS]; /* [attention of the kind][block][KV head] pages */
+    size_t bytes[MXC_N_KV_KINDS];
+};
+
+struct mxc_cpu_run {
+    struct mxc_plan *plan;
+    struct mxc_state *state;
+    const struct mxc_step *step;
+    const struct mxc_out *out;
+    const struct mxc_cpu_program *program;
+    float *tap_rows; /* [max_rows][widest named value]; NULL: no tap */
+};
+
+/* ---- weights.c */
+/* Resolves every weight and decides layouts; fills plan->weights (all but data), packed_bytes and
+ * vectors_bytes, exact and form_k. */
+enum mxc_code mxc_cpu_weights_plan(struct mxc_plan *plan, const struct mxc_weights *weights,
+                                   enum mxc_precision precision, struct mxc_err *err) MXC_MUST;
+enum mxc_code mxc_cpu_weights_pack(struct mxc_plan *plan, const struct mxc_plan_options *options,
+                                   struct mxc_err *err) MXC_MUST;
+/* Offset of a matrix in plan->packed is a multiple of this. */
+enum { MXC_CPU_PACK_ALIGN = 256 };
+
+/* ---- program.c */
+/* Numbers from row to row for a width: whole lines, an odd number of them, so that a column of
+ * many rows does not fall into one cache set. */
+int32_t mxc_cpu_ld(int32_t width);
+enum mxc_code mxc_cpu_program_build(struct mxc_cpu_program *program, const struct mxc_plan *plan,
+                                    bool fuse, struct mxc_err *err) MXC_MUST;
+enum mxc_code mxc_cpu_program_allocate(struct mxc_cpu_program *program,
+                                       struct mxc_err *err) MXC_MUST;
+void mxc_cpu_program_fini(struct mxc_cpu_program *program);
+
+/* ---- step.c */
+/* Checks a step against plan and state and makes tables and schedules for it. */
+enum mxc_code mxc_cpu_step_begin(struct mxc_plan *plan, const struct mxc_state *state,
+                                 const struct mxc_step *step, const struct mxc_out *out,
+                                 struct mxc_err *err) MXC_MUST;
+/* Keys [*begin, *end) that a row of a span sees. */
+void mxc_cpu_row_keys(const struct mxc_step *step, const struct mxc_span *span, int32_t row,
+                      int32_t window, int32_t *begin, int32_t *end);
+
+/* ---- exec.c */
+enum mxc_code mxc_cpu_run(struct mxc_plan *plan, struct mxc_state *state,
+                          const struct mxc_step *step, const struct mxc_out *out,
+                          struct mxc_err *err) MXC_MUST;
+/* Where a value is in this run, and its row stride. */
+float *mxc_cpu_value(const struct mxc_cpu_run *run, int32_t value, size_t *ld);
+/* Takes the next [*begin, *end) of n units from the op's counter, at most `chunk` of them; chunk 0:
+ * the worker's fixed share, once (*turn counts from 0). false: nothing left. */
+bool mxc_cpu_take(const struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op, int32_t n,
+                  int32_t chunk, int32_t *turn, int32_t *begin, int32_t *end);
+/* Part [*begin, *end) of n units of work for a worker; borders are multiples of unit. */
+void mxc_cpu_split(const struct mxc_cpu_worker *worker, int32_t n, int32_t unit, int32_t *begin,
+                   int32_t *end);
+static inline int32_t mxc_cpu_op_rows(const struct mxc_cpu_run *run, const struct mxc_cpu_op *op) {
+    return op->rows_out ? run->step->n_out : run->step->n_rows;
+}
+static inline void mxc_cpu_barrier(const struct mxc_cpu_worker *worker) {
+    mxc_team_barrier(worker->run->plan->backend->team, worker->id);
+}
+
+/* ---- op_*.c: called by every worker; they return without a closing barrier */
+void mxc_cpu_op_embed(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
+void mxc_cpu_rope_tables(struct mxc_cpu_worker *worker);
+void mxc_cpu_op_rows_only(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
+void mxc_cpu_op_compact(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
+void mxc_cpu_op_linear(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
+void mxc_cpu_op_attention(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
+
+/* ---- state.c */
+enum mxc_code mxc_cpu_state_new(struct mxc_plan *plan, const int32_t n_blocks[MXC_N_KV_KINDS],
+                                struct mxc_state **state, struct mxc_err *err) MXC_MUST;
+void mxc_cpu_state_free(struct mxc_state *state);
+void mxc_cpu_state_copy(struct mxc_state *state, enum mxc_kv_kind kind, int32_t from, int32_t to);
+enum mxc_code mxc_cpu_state_export(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,
+                                   void *bytes, struct mxc_err *err) MXC_MUST;
+enum mxc_code mxc_cpu_state_import(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,
+                                   const void *bytes, struct mxc_err *err) MXC_MUST;
+/* The pages of one attention node: page of (block, KV head) is at + block * block_bytes + head *
+ * page_bytes. */
+static inline uint8_t *mxc_cpu_state_pages(const struct mxc_state *state,
+                                           const struct mxc_cpu_attention *attention,
+                                           enum mxc_kv_kind kind) {
+    return state->pages[kind] + attention->layer_offset * (size_t)state->n_blocks[kind];
+}
+
+/* ---- plan.c */
+enum mxc_code mxc_cpu_compile(struct mxc_backend *backend, const struct mxc_graph *graph,
+                              const struct mxc_weights *weights,
+                              const struct mxc_plan_options *options, struct mxc_plan **out,
+                              struct mxc_err *err) MXC_MUST;
+enum mxc_code mxc_cpu_estimate(struct mxc_backend *backend, const struct mxc_graph *graph,
+                               const struct mxc_weights *weights,
+                               const struct mxc_plan_options *options,
+                               struct mxc_plan_memory *memory, struct mxc_err *err) MXC_MUST;
+void mxc_cpu_plan_free(struct mxc_plan *plan);
+void mxc_cpu_plan_memory(const struct mxc_plan *plan, struct mxc_plan_memory *memory);
+const char *mxc_cpu_plan_describe(const struct mxc_plan *plan);
+
+#endif

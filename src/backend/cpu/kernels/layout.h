@@ -1,0 +1,128 @@
+/* Layouts: where every number stands in packed weights, prepared activations and KV pages. Private
+ * to kernels/: the same bytes at every ISA level, so any level can read what another one wrote.
+ *
+ * Weights, one strip of MXC_STRIP (32) rows:
+ *   F32  [k][32] f32      F16 [k][32] f16      BF16 [ceil(k/2)][32][2] bf16
+ *   I4   [k/G] blocks of: codes [G/8][32][4], scales [32] f16, biases [32] f16 (when affine)
+ *        byte i of step j: low nibble q[8j + i], high nibble q[8j + 4 + i]
+ *   I8   the same with codes [G/4][32][4]: byte i of step j is q[4j + i]
+ *   So a strip is read as one forward stream, whatever the layout. (The two halves of a block one
+ *   after the other cost half of the read bandwidth at groups of 64.)
+ * Activations: tiles of F32 12, BF16 12, I8 6 rows (the last tile is narrower); in a tile, cells of
+ * [kp/cell][rows][cell] numbers, cell = 16 (F32), 32 (BF16, I8), zeros beyond k. I8 then has, tile
+ * by tile, the negated sums of 16, 32 and 64 codes [kp/16 ...][rows] and last one scale per row. */
+#ifndef MXC_BACKEND_CPU_KERNELS_LAYOUT_H
+#define MXC_BACKEND_CPU_KERNELS_LAYOUT_H
+
+#include "backend/cpu/kernels/kernels.h"
+
+#include <math.h>
+
+/* All divide MXC_PREPARE_TILE. */
+enum { MXC_TILE_F32 = 12, MXC_TILE_BF16 = 12, MXC_TILE_I8 = 6 };
+enum { MXC_CELL_F32 = 16, MXC_CELL_BF16 = 32, MXC_CELL_I8 = 32 };
+enum { MXC_BLOCK_TAIL = 64 }; /* bytes of the scales of a block; of its biases */
+
+static inline size_t mxc_round_up(size_t n, size_t unit) {
+    return (n + unit - 1) / unit * unit;
+}
+
+static inline int32_t mxc_tile_rows(enum mxc_activation_form form) {
+    return form == MXC_ACT_FORM_I8 ? MXC_TILE_I8 : MXC_TILE_F32;
+}
+
+/* Columns of the prepared activations. */
+static inline size_t mxc_padded_k(enum mxc_activation_form form, int32_t k) {
+    return mxc_round_up((size_t)k, form == MXC_ACT_FORM_I8     ? 64
+                                   : form == MXC_ACT_FORM_BF16 ? MXC_CELL_BF16
+                                                               : MXC_CELL_F32);
+}
+
+/* Rows in the tile that starts at row c0. */
+static inline int32_t mxc_tile_width(const struct mxc_activation *a, int32_t c0) {
+    int32_t tile = mxc_tile_rows(a->form);
+    return a->m - c0 < tile ? a->m - c0 : tile;
+}
+
+/* Bytes of the codes of one block, and of a whole block, of an I4 or I8 matrix. */
+static inline size_t mxc_block_codes(const struct mxc_packed *w) {
+    return (size_t)w->group * (w->layout == MXC_LAYOUT_I4 ? MXC_STRIP / 2 : MXC_STRIP);
+}
+static inline size_t mxc_block_bytes(const struct mxc_packed *w) {
+    return mxc_block_codes(w) + (w->affine ? 2u : 1u) * MXC_BLOCK_TAIL;
+}
+
+/* The parts of I8 activations. Tile at row c0: codes + c0 * kp, negated sums of 16 << i codes
+ * sums[i] + c0 * (kp / (16 << i)), scale + c0. */
+struct mxc_i8_view {
+    int8_t *codes;
+    int32_t *sums[3];
+    float *scale;
+    size_t kp;
+};
+static inline struct mxc_i8_view mxc_i8_view(const struct mxc_activation *a) {
+    struct mxc_i8_view v = {.codes = (int8_t *)a->data};
+    size_t m = (size_t)a->m, kp = mxc_padded_k(MXC_ACT_FORM_I8, a->k);
+    uint8_t *p = a->data + m * kp;
+    for (size_t i = 0; i < 3; i++) {
+        v.sums[i] = (int32_t *)(void *)p;
+        p += mxc_round_up(m * (kp / (16u << i)) * sizeof(int32_t), MXC_ALIGN);
+    }
+    v.scale = (float *)(void *)p;
+    v.kp = kp;
+    return v;
+}
+
+/* Scale of a row whose largest magnitude is max, and what a number is multiplied with to get its
+ * code. A row that is zero or nearly so has codes 0 and scale 0; a row with an infinity or a NaN
+ * has codes 0 and scale NaN, so that the fault stays visible. */
+static inline float mxc_i8_scale(float max, float *inverse) {
+    bool plain = max > 1e-30f && max <= 3.0e38f;
+    *inverse = plain ? 127.0f / max : 0.0f;
+    return plain ? max / 127.0f : max <= 1e-30f ? 0.0f : NAN;
+}
+
+/* Which of the three sums serves a group of 16, 32, 64. */
+static inline int mxc_sum_index(int32_t group) {
+    return group == 16 ? 0 : group == 32 ? 1 : 2;
+}
+
+/* Row stride of mxc_attn_part.o. */
+static inline size_t mxc_attn_stride(int32_t v_dim) {
+    return mxc_round_up((size_t)v_dim, 16);
+}
+
+/* First byte of V in a page. */
+static inline size_t mxc_page_v(enum mxc_kv_type type, int32_t k_dim) {
+    return (size_t)k_dim * MXC_ATTN_PAGE * (type == MXC_KV_F32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+/* m of a column that has seen no key; scores are in units of log2. */
+#define MXC_ATTN_NONE (-1e30f)
+#define MXC_LOG2E 1.44269504088896340736f
+#define MXC_LN2 0.69314718055994530942f
+enum { MXC_ATTN_BLOCK = 128 }; /* keys of one online-softmax step, at absolute multiples */
+
+/* What o is multiplied with at the end: 1 / l, or with a sink logit, which takes part in the
+ * softmax but has no value. 0 for a column that saw no key. */
+static inline float mxc_attn_factor(float m, float l, const float *sink) {
+    if (l == 0)
+        return 0;
+    if (!sink)
+        return 1.0f / l;
+    float s = *sink * MXC_LOG2E, top = s > m ? s : m, a = exp2f(m - top);
+    return a / (l * a + exp2f(s - top));
+}
+
+/* y = scale * (acc + bias) + residual, one number; every level does these three roundings. */
+static inline float mxc_epilogue_one(const struct mxc_epilogue *e, float acc, size_t column,
+                                     size_t at) {
+    if (!e)
+        return acc;
+    if (e->bias)
+        acc += e->bias[column];
+    acc *= e->scale;
+    return e->residual ? acc + e->residual[at] : acc;
+}
+
+#endif

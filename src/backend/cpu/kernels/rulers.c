@@ -1,0 +1,96 @@
+/* Rulers: read bandwidth and multiply-add peaks of this machine, measured on the team's threads at
+ * the same time. Each figure is the best of a few short runs (about 50 ms in all). */
+#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/rulers.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/team.h"
+
+enum { RUNS = 4, READ_UNIT = 512 };
+
+struct job {
+    struct mxc_team *team;
+    mxc_ruler_read_fn *read;
+    mxc_ruler_peak_fn *peak;
+    const uint8_t *data;
+    size_t bytes;
+    long rounds;
+    double operations; /* of one round, one thread */
+    uint64_t start_ns;
+    uint64_t sink; /* worker 0's; keeps the reads alive */
+};
+
+static void work(void *arg, int worker, int n_workers) {
+    struct job *job = arg;
+    mxc_team_barrier(job->team, worker);
+    if (!worker)
+        job->start_ns = mxc_clock_ns();
+    if (job->read) {
+        size_t units = job->bytes / READ_UNIT, n = (size_t)n_workers, i = (size_t)worker;
+        size_t from = units * i / n, to = units * (i + 1) / n;
+        uint64_t sum = job->read(job->data + from * READ_UNIT, (to - from) * READ_UNIT);
+        if (!worker)
+            job->sink ^= sum;
+    } else {
+        double operations = job->peak(job->rounds);
+        if (!worker)
+            job->operations = operations;
+    }
+}
+
+/* Shortest of RUNS runs in seconds. */
+static double best_seconds(struct job *job) {
+    double best = 0;
+    for (int i = 0; i < RUNS; i++) {
+        mxc_team_run(job->team, work, job);
+        double seconds = (double)(mxc_clock_ns() - job->start_ns) * 1e-9;
+        if (!i || seconds < best)
+            best = seconds;
+    }
+    return best;
+}
+
+double mxc_ruler_read_gbs(struct mxc_team *team) {
+    static mxc_ruler_read_fn *const reads[] = {mxc_scalar_ruler_read, mxc_avx2_ruler_read,
+                                               mxc_avx512_ruler_read};
+    size_t bytes = (size_t)256 << 20; /* above any last-level cache that serves a few cores */
+    uint8_t *data = mxc_mem_aligned(MXC_ALIGN, bytes, true);
+    if (!data)
+        return 0;
+    for (size_t i = 0; i < bytes; i += 64) /* pages that were never written read as one page */
+        data[i] = (uint8_t)i;
+    struct job job = {
+        .team = team, .read = reads[mxc_cpu_best()], .data = data, .bytes = bytes};
+    double gbs = (double)bytes / best_seconds(&job) * 1e-9;
+    mxc_mem_free_aligned(data, bytes);
+    return gbs;
+}
+
+static double peak(struct mxc_team *team, mxc_ruler_peak_fn *fn) {
+    struct job job = {.team = team, .peak = fn, .rounds = 1000};
+    double seconds = best_seconds(&job);
+    while (seconds < 2e-3) { /* long enough for the clock */
+        job.rounds *= 4;
+        seconds = best_seconds(&job);
+    }
+    return job.operations * (double)job.rounds * mxc_team_size(team) / seconds * 1e-12;
+}
+
+double mxc_ruler_int8_tops(struct mxc_team *team, enum mxc_cpu_level level) {
+    static mxc_ruler_peak_fn *const fns[] = {mxc_scalar_ruler_int8, mxc_avx2_ruler_int8,
+                                             mxc_avx512_ruler_int8};
+    return peak(team, fns[level < mxc_cpu_best() ? level : mxc_cpu_best()]);
+}
+
+double mxc_ruler_bf16_tflops(struct mxc_team *team, enum mxc_cpu_level level) {
+    return level >= MXC_CPU_AVX512 && mxc_cpu_best() >= MXC_CPU_AVX512
+               ? peak(team, mxc_avx512_ruler_bf16)
+               : 0;
+}
+
+double mxc_ruler_f32_tflops(struct mxc_team *team, enum mxc_cpu_level level) {
+    static mxc_ruler_peak_fn *const fns[] = {mxc_scalar_ruler_f32, mxc_avx2_ruler_f32,
+                                             mxc_avx512_ruler_f32};
+    return peak(team, fns[level < mxc_cpu_best() ? level : mxc_cpu_best()]);
+}

@@ -1,0 +1,380 @@
+/* Plans: compile makes one, estimate makes one without its memory. In go a finished graph and a
+ * checkpoint; out comes everything a step needs: packed weights, the fused program with its arena,
+ * attention classes, RoPE settings and the scratch of every worker. Memory that steps write is
+ * touched here, so that the first step meets no page faults; KV pages are not. */
+#include "backend/cpu/cpu.h"
+
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Hands out pieces of the one scratch region; with base NULL it only counts. */
+struct cutter {
+    uint8_t *base;
+    size_t used;
+    bool overflow;
+};
+
+static void *cut(struct cutter *c, size_t count, size_t size, size_t align) {
+    size_t bytes, end;
+    size_t start = (c->used + align - 1) / align * align;
+    if (start < c->used || !mxc_size_mul(count, size, &bytes) ||
+        !mxc_size_add(start, bytes, &end)) {
+        c->overflow = true;
+        return NULL;
+    }
+    c->used = end;
+    return c->base ? c->base + start : NULL;
+}
+
+/* ---- attention and RoPE settings */
+
+static int32_t find_class(struct mxc_plan *plan, const struct mxc_attn_attr *attr,
+                          enum mxc_kv_kind kind) {
+    int32_t group = attr->n_heads / attr->n_kv_heads, subs = 1;
+    while (group % subs || group / subs > MXC_ATTN_COLUMNS)
+        subs++;
+    struct mxc_cpu_class want = {.n_heads = attr->n_heads,
+                                 .n_kv_heads = attr->n_kv_heads,
+                                 .window = attr->window,
+                                 .kind = kind,
+                                 .columns_per_token = group / subs,
+                                 .n_subs = subs};
+    want.tokens_per_tile = MXC_ATTN_COLUMNS / want.columns_per_token;
+    for (int32_t i = 0; i < plan->n_classes; i++) {
+        const struct mxc_cpu_class *c = &plan->classes[i];
+        if (c->n_heads == want.n_heads && c->n_kv_heads == want.n_kv_heads &&
+            c->window == want.window && c->kind == want.kind)
+            return i;
+    }
+    plan->classes[plan->n_classes] = want;
+    return plan->n_classes++;
+}
+
+static enum mxc_code plan_attentions(struct mxc_plan *plan, struct mxc_err *err) {
+    const struct mxc_graph *graph = plan->graph;
+    size_t n = 0;
+    for (int32_t i = 0; i < graph->n_nodes; i++)
+        n += graph->nodes[i].op == MXC_OP_ATTENTION;
+    plan->attentions = mxc_mem_zalloc(n, sizeof *plan->attentions);
+    plan->classes = mxc_mem_zalloc(n, sizeof *plan->classes);
+    plan->schedules = mxc_mem_zalloc(n, sizeof *plan->schedules);
+    if (!plan->attentions || !plan->classes || !plan->schedules)
+        return mxc_err_nomem(err);
+    for (int32_t i = 0; i < graph->n_nodes; i++) {
+        const struct mxc_node *node = &graph->nodes[i];
+        if (node->op != MXC_OP_ATTENTION)
+            continue;
+        const struct mxc_kv *kv = &graph->kvs[node->u.attn.kv];
+        if (kv->k_dim > MXC_ATTN_MAX_DIM || kv->k_dim % 2)
+            return mxc_err_set(err, MXC_E_UNSUPPORTED,
+                               "layer %d: heads of %d numbers (the CPU backend takes even sizes "
+                               "up to %d)",
+                               node->layer, kv->k_dim, MXC_ATTN_MAX_DIM);
+        struct mxc_cpu_attention *a = &plan->attentions[plan->n_attentions++];
+        a->node = node;
+        a->class_ = find_class(plan, &node->u.attn, kv->kind);
+        a->page_bytes = mxc_page_bytes(plan->kv_type, kv->k_dim, kv->v_dim);
+        a->layer_offset = plan->kv_block_bytes[kv->kind];
+        if (!mxc_size_mul(a->page_bytes, (size_t)kv->n_heads, &a->block_bytes) ||
+            !mxc_size_add(a->layer_offset, a->block_bytes, &plan->kv_block_bytes[kv->kind]))
+            return mxc_err_nomem(err);
+        size_t stride = ((size_t)kv->v_dim + 15) / 16 * 16 * MXC_ATTN_COLUMNS * sizeof(float) +
+                        offsetof(struct mxc_attn_part, o);
+        plan->part_stride = stride > plan->part_stride ? stride : plan->part_stride;
+    }
+    return MXC_OK;
+}
+
+/* Position axis of each pair: sections one after the other, or spread T H W T H W ... */
+static void rope_axes(struct mxc_cpu_rope *rope) {
+    const int *sections = rope->rope->sections;
+    int next = 0;
+    for (int axis = 0; axis < MXC_MAX_ROPE_AXES; axis++)
+        for (int i = 0; i < sections[axis] && next < rope->half; i++)
+            rope->axis[next++] = (uint8_t)axis;
+    if (!rope->rope->sections_interleaved)
+        return;
+    for (int i = 0; i < rope->half; i++) {
+        int axis = i % MXC_MAX_ROPE_AXES;
+        rope->axis[i] = (uint8_t)(i < MXC_MAX_ROPE_AXES * sections[axis] ? axis : 0);
+    }
+}
+
+static enum mxc_code plan_ropes(struct mxc_plan *plan, struct mxc_err *err) {
+    plan->ropes = mxc_mem_zalloc((size_t)plan->graph->n_ropes, sizeof *plan->ropes);
+    if (!plan->ropes)
+        return mxc_err_nomem(err);
+    for (int32_t i = 0; i < plan->graph->n_ropes; i++) {
+        struct mxc_cpu_rope *rope = &plan->ropes[i];
+        rope->rope = &plan->graph->ropes[i];
+        rope->half = rope->rope->dims / 2;
+        rope->by_length = mxc_rope_length_dependent(rope->rope);
+        mxc_rope_frequencies(rope->rope, 0, rope->inv_freq, &rope->factor);
+        rope_axes(rope);
+    }
+    return MXC_OK;
+}
+
+/* ---- scratch */
+
+static void cut_worker(struct mxc_plan *plan, struct cutter *c, struct mxc_cpu_worker *w) {
+    enum { PAGE = 4096 };
+    for (int f = 0; f < MXC_N_ACT_FORMS; f++)
+        if (plan->form_k[f])
+            w->prepared[f] = cut(c, 1,
+                                 mxc_activation_bytes((enum mxc_activation_form)f,
+                                                      MXC_CPU_SMALL_ROWS, plan->form_k[f]),
+                                 PAGE);
+    w->rows = cut(c, MXC_CPU_SMALL_ROWS, (size_t)plan->row_ld * sizeof(float), PAGE);
+    w->glu = cut(c, plan->glu_floats, sizeof(float), PAGE);
+    w->heads = cut(c, 2 * MXC_ATTN_MAX_DIM, sizeof(float), MXC_ALIGN);
+    w->query = cut(c, MXC_ATTN_COLUMNS * MXC_ATTN_MAX_DIM, sizeof(float), MXC_ALIGN);
+    w->result = cut(c, MXC_ATTN_COLUMNS * MXC_ATTN_MAX_DIM, sizeof(float), MXC_ALIGN);
+    w->part = cut(c, 1, sizeof *w->part, MXC_ALIGN);
+    w->total = cut(c, 1, sizeof *w->total, MXC_ALIGN);
+    (void)cut(c, 1, PAGE, PAGE); /* workers share no line, nor the line next to it */
+}
+
+/* Counts, and places when the region is there. */
+static bool cut_scratch(struct mxc_plan *plan, uint8_t *base) {
+    struct cutter c = {.base = base};
+    size_t max_rows = (size_t)plan->max_rows;
+    int n = mxc_team_size(plan->backend->team);
+    for (int i = 0; i < n; i++) {
+        struct mxc_cpu_worker unused = {0};
+        cut_worker(plan, &c, base ? &plan->workers[i] : &unused);
+    }
+    for (int f = 0; f < MXC_N_ACT_FORMS; f++)
+        if (plan->form_k[f])
+            plan->shared[f] = cut(
+                &c, 1,
+                mxc_activation_bytes((enum mxc_activation_form)f, plan->max_rows, plan->form_k[f]),
+                MXC_ALIGN);
+    for (int32_t i = 0; i < plan->graph->n_ropes; i++) {
+        struct mxc_cpu_rope *rope = &plan->ropes[i];
+        rope->cos = cut(&c, max_rows, (size_t)rope->half * sizeof(float), MXC_ALIGN);
+        rope->sin = cut(&c, max_rows, (size_t)rope->half * sizeof(float), MXC_ALIGN);
+    }
+    for (int32_t i = 0; i < plan->n_classes; i++)
+        plan->schedules[i].tiles = cut(&c, max_rows, sizeof(struct mxc_cpu_tile), MXC_ALIGN);
+    plan->n_tickets = plan->graph->n_nodes + MXC_MAX_IN;
+    plan->tickets = cut(&c, (size_t)plan->n_tickets, sizeof *plan->tickets, MXC_ALIGN);
+    plan->span_tables =
+        cut(&c, (size_t)plan->max_spans * MXC_N_KV_KINDS, sizeof *plan->span_tables, MXC_ALIGN);
+    plan->scratch_bytes = c.used;
+    return !c.overflow;
+}
+
+static enum mxc_code size_scratch(struct mxc_plan *plan, struct mxc_err *err) {
+    for (int32_t v = 0; v < plan->graph->n_values; v++) {
+        int32_t ld = mxc_cpu_ld(plan->graph->values[v].width);
+        if (v != plan->graph->logits && ld > plan->row_ld)
+            plan->row_ld = ld;
+        if (plan->graph->values[v].name[0] && plan->graph->values[v].width > plan->tap_width)
+            plan->tap_width = plan->graph->values[v].width;
+    }
+    size_t wide = (size_t)plan->max_rows * 2 * MXC_STRIP; /* one strip of gate and up */
+    plan->glu_floats = wide > MXC_CPU_GLU_FLOATS ? wide : MXC_CPU_GLU_FLOATS;
+    return cut_scratch(plan, NULL) ? MXC_OK : mxc_err_nomem(err);
+}
+
+struct touch_job {
+    struct mxc_plan *plan;
+};
+
+static void touch_worker(void *arg, int worker, int n_workers) {
+    struct mxc_plan *plan = ((struct touch_job *)arg)->plan;
+    if (worker == n_workers - 1)
+        memset(plan->fused.arena, 0, plan->fused.arena_bytes);
+    if (worker == 0)
+        memset(plan->scratch, 0, plan->scratch_bytes);
+}
+
+static enum mxc_code allocate(struct mxc_plan *plan, struct mxc_err *err) {
+    int n = mxc_team_size(plan->backend->team);
+    enum mxc_code code = mxc_cpu_program_allocate(&plan->fused, err);
+    if (code)
+        return code;
+    plan->workers = mxc_mem_zalloc((size_t)n, sizeof *plan->workers);
+    plan->scratch = mxc_mem_aligned(MXC_ALIGN, plan->scratch_bytes, true);
+    if (!plan->workers || !plan->scratch)
+        return mxc_err_nomem(err);
+    mxc_team_run(plan->backend->team, touch_worker, &(struct touch_job){plan});
+    (void)cut_scratch(plan, plan->scratch);
+    for (int i = 0; i < n; i++) {
+        plan->workers[i].id = i;
+        plan->workers[i].n = n;
+    }
+    return MXC_OK;
+}
+
+/* ---- compile and estimate */
+
+static enum mxc_code check_options(const struct mxc_graph *graph,
+                                   const struct mxc_plan_options *options, struct mxc_err *err) {
+    enum { MOST = 1 << 20 };
+    if (options->max_rows < 1 || options->max_rows > MOST)
+        return mxc_err_set(err, MXC_E_ARG, "max_rows: %d is not in [1, %d]", options->max_rows,
+                           MOST);
+    if (options->max_out < 0 || options->max_out > options->max_rows)
+        return mxc_err_set(err, MXC_E_ARG, "max_out: %d is not in [0, max_rows %d]",
+                           options->max_out, options->max_rows);
+    if (options->max_spans < 1 || options->max_spans > options->max_rows)
+        return mxc_err_set(err, MXC_E_ARG, "max_spans: %d is not in [1, max_rows %d]",
+                           options->max_spans, options->max_rows);
+    if (options->precision < MXC_PRECISION_AUTO || options->precision > MXC_PRECISION_FAST)
+        return mxc_err_set(err, MXC_E_ARG, "precision: %d is unknown", (int)options->precision);
+    if (graph->logits < 0 || graph->logits >= graph->n_values ||
+        graph->values[graph->logits].rows.kind != MXC_ROWS_R)
+        return mxc_err_set(err, MXC_E_UNSUPPORTED,
+                           "cpu: a graph whose result is not logits of the output rows");
+    return MXC_OK;
+}
+
+/* Everything but memory. */
+static enum mxc_code prepare_plan(struct mxc_plan *plan, const struct mxc_weights *weights,
+                                  const struct mxc_plan_options *options, struct mxc_err *err) {
+    enum mxc_code code = mxc_cpu_weights_plan(plan, weights, options->precision, err);
+    if (code)
+        return code;
+    plan->kv_type = plan->exact ? MXC_KV_F32 : MXC_KV_BF16;
+    if ((code = plan_attentions(plan, err)) || (code = plan_ropes(plan, err)) ||
+        (code = mxc_cpu_program_build(&plan->fused, plan, true, err)))
+        return code;
+    return size_scratch(plan, err);
+}
+
+static struct mxc_plan *new_plan(struct mxc_backend *backend, const struct mxc_graph *graph,
+                                 const struct mxc_plan_options *options) {
+    struct mxc_plan *plan = mxc_mem_zalloc(1, sizeof *plan);
+    if (!plan)
+        return NULL;
+    plan->backend = backend;
+    plan->graph = graph;
+    plan->kernels = mxc_kernels_get(mxc_cpu_level());
+    plan->max_rows = options->max_rows;
+    plan->max_out = options->max_out;
+    plan->max_spans = options->max_spans;
+    return plan;
+}
+
+static void append(char *text, size_t size, const char *fmt, ...) MXC_PRINTF(3, 4);
+static void append(char *text, size_t size, const char *fmt, ...) {
+    size_t used = strlen(text);
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text + used, size - used, fmt, ap);
+    va_end(ap);
+}
+
+/* "avx512 fast: I4 g32 affine x 181, I8 g64 x 30; kv bf16" */
+static void describe(struct mxc_plan *plan) {
+    static const char *const layouts[MXC_N_LAYOUTS] = {"F32", "F16", "BF16", "I4", "I8"};
+    enum { MOST = 8 };
+    struct {
+        const struct mxc_packed *packed;
+        int n;
+    } seen[MOST];
+    int n_seen = 0;
+    for (int32_t i = 0; i < plan->graph->n_weights; i++) {
+        const struct mxc_packed *p = &plan->weights[i].packed;
+        int k = 0;
+        if (!p->n)
+            continue;
+        while (k < n_seen &&
+               (seen[k].packed->layout != p->layout || seen[k].packed->group != p->group ||
+                seen[k].packed->affine != p->affine))
+            k++;
+        if (k == MOST)
+            continue;
+        if (k == n_seen) {
+            seen[n_seen].packed = p;
+            seen[n_seen++].n = 0;
+        }
+        seen[k].n++;
+    }
+    size_t size = sizeof plan->describe;
+    append(plan->describe, size, "%s %s:", mxc_cpu_level_name(plan->kernels->level),
+           plan->exact ? "exact" : "fast");
+    for (int k = 0; k < n_seen; k++) {
+        const struct mxc_packed *p = seen[k].packed;
+        append(plan->describe, size, "%s %s", k ? "," : "", layouts[p->layout]);
+        if (p->layout == MXC_LAYOUT_I4 || p->layout == MXC_LAYOUT_I8)
+            append(plan->describe, size, " g%d%s", p->group, p->affine ? " affine" : "");
+        append(plan->describe, size, " x %d", seen[k].n);
+    }
+    append(plan->describe, size, "; kv %s", plan->kv_type == MXC_KV_F32 ? "f32" : "bf16");
+}
+
+enum mxc_code mxc_cpu_compile(struct mxc_backend *backend, const struct mxc_graph *graph,
+                              const struct mxc_weights *weights,
+                              const struct mxc_plan_options *options, struct mxc_plan **out,
+                              struct mxc_err *err) {
+    enum mxc_code code = check_options(graph, options, err);
+    if (code)
+        return code;
+    struct mxc_plan *plan = new_plan(backend, graph, options);
+    if (!plan)
+        return mxc_err_nomem(err);
+    if ((code = prepare_plan(plan, weights, options, err)) || (code = allocate(plan, err)) ||
+        (code = mxc_cpu_weights_pack(plan, options, err)))
+        goto out;
+    describe(plan);
+    *out = plan;
+    plan = NULL;
+out:
+    mxc_cpu_plan_free(plan);
+    return code;
+}
+
+enum mxc_code mxc_cpu_estimate(struct mxc_backend *backend, const struct mxc_graph *graph,
+                               const struct mxc_weights *weights,
+                               const struct mxc_plan_options *options,
+                               struct mxc_plan_memory *memory, struct mxc_err *err) {
+    enum mxc_code code = check_options(graph, options, err);
+    if (code)
+        return code;
+    struct mxc_plan *plan = new_plan(backend, graph, options);
+    if (!plan)
+        return mxc_err_nomem(err);
+    code = prepare_plan(plan, weights, options, err);
+    if (!code)
+        mxc_cpu_plan_memory(plan, memory);
+    mxc_cpu_plan_free(plan);
+    return code;
+}
+
+void mxc_cpu_plan_free(struct mxc_plan *plan) {
+    if (!plan)
+        return;
+    mxc_cpu_program_fini(&plan->fused);
+    mxc_cpu_program_fini(&plan->plain);
+    mxc_mem_free_aligned(plan->packed, plan->packed_bytes);
+    mxc_mem_free_aligned(plan->vectors, plan->vectors_bytes);
+    mxc_mem_free_aligned(plan->scratch, plan->scratch_bytes);
+    mxc_mem_free_aligned(plan->parts, plan->parts_bytes);
+    mxc_mem_free((void *)plan->pending);
+    mxc_mem_free(plan->tables);
+    mxc_mem_free(plan->weights);
+    mxc_mem_free(plan->attentions);
+    mxc_mem_free(plan->classes);
+    mxc_mem_free(plan->schedules);
+    mxc_mem_free(plan->ropes);
+    mxc_mem_free(plan->workers);
+    mxc_mem_free(plan);
+}
+
+void mxc_cpu_plan_memory(const struct mxc_plan *plan, struct mxc_plan_memory *memory) {
+    *memory = (struct mxc_plan_memory){
+        .weights_bytes = (uint64_t)plan->packed_bytes + plan->vectors_bytes,
+        .activation_bytes = (uint64_t)plan->fused.arena_bytes + plan->scratch_bytes};
+    for (int k = 0; k < MXC_N_KV_KINDS; k++)
+        memory->kv_block_bytes[k] = plan->kv_block_bytes[k];
+}
+
+const char *mxc_cpu_plan_describe(const struct mxc_plan *plan) {
+    return plan->describe;
+}

@@ -1,0 +1,118 @@
+/* State: KV pages. Per KV kind one region of [attention node][block][KV head] pages, so that the
+ * heads of a block stand together and any block can be copied, taken out or put in alone. An
+ * exported block is the pages of every attention node of the kind, in the order of the graph.
+ * Memory is zeroed and touched by use only. */
+#include "backend/cpu/cpu.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+static const char *const kind_names[MXC_N_KV_KINDS] = {"full", "window", "latent", "cross"};
+
+enum mxc_code mxc_cpu_state_new(struct mxc_plan *plan, const int32_t n_blocks[MXC_N_KV_KINDS],
+                                struct mxc_state **out, struct mxc_err *err) {
+    struct mxc_state *state = mxc_mem_zalloc(1, sizeof *state);
+    if (!state)
+        return mxc_err_nomem(err);
+    state->plan = plan;
+    enum mxc_code code = MXC_OK;
+    for (int k = 0; k < MXC_N_KV_KINDS; k++) {
+        if (!plan->kv_block_bytes[k])
+            continue;
+        if (n_blocks[k] < 1) {
+            code = mxc_err_set(err, MXC_E_ARG, "KV kind %s needs at least one block, not %d",
+                               kind_names[k], n_blocks[k]);
+            goto out;
+        }
+        size_t bytes;
+        if (mxc_size_mul(plan->kv_block_bytes[k], (size_t)n_blocks[k], &bytes))
+            state->pages[k] = mxc_mem_aligned(MXC_ALIGN, bytes, true);
+        if (!state->pages[k]) {
+            code = mxc_err_set(err, MXC_E_NOMEM, "out of memory: %d KV blocks of %zu bytes",
+                               n_blocks[k], plan->kv_block_bytes[k]);
+            goto out;
+        }
+        state->bytes[k] = bytes;
+        state->n_blocks[k] = n_blocks[k];
+    }
+    *out = state;
+    state = NULL;
+out:
+    mxc_cpu_state_free(state);
+    return code;
+}
+
+void mxc_cpu_state_free(struct mxc_state *state) {
+    if (!state)
+        return;
+    for (int k = 0; k < MXC_N_KV_KINDS; k++)
+        mxc_mem_free_aligned(state->pages[k], state->bytes[k]);
+    mxc_mem_free(state);
+}
+
+/* Walks the pages of one block: step by step an attention node's pages and their size. */
+static uint8_t *block_pages(const struct mxc_state *state, enum mxc_kv_kind kind, int32_t node,
+                            int32_t block, size_t *bytes) {
+    const struct mxc_plan *plan = state->plan;
+    const struct mxc_cpu_attention *a = &plan->attentions[node];
+    if (plan->classes[a->class_].kind != kind)
+        return NULL;
+    *bytes = a->block_bytes;
+    return mxc_cpu_state_pages(state, a, kind) + (size_t)block * a->block_bytes;
+}
+
+static bool block_exists(const struct mxc_state *state, enum mxc_kv_kind kind, int32_t block) {
+    return (unsigned)kind < MXC_N_KV_KINDS && block >= 0 && block < state->n_blocks[kind];
+}
+
+void mxc_cpu_state_copy(struct mxc_state *state, enum mxc_kv_kind kind, int32_t from, int32_t to) {
+    if (!block_exists(state, kind, from) || !block_exists(state, kind, to) || from == to)
+        return;
+    for (int32_t i = 0; i < state->plan->n_attentions; i++) {
+        size_t bytes;
+        uint8_t *source = block_pages(state, kind, i, from, &bytes);
+        if (source)
+            memcpy(block_pages(state, kind, i, to, &bytes), source, bytes);
+    }
+}
+
+static enum mxc_code check_block(const struct mxc_state *state, enum mxc_kv_kind kind,
+                                 int32_t block, struct mxc_err *err) {
+    if ((unsigned)kind >= MXC_N_KV_KINDS)
+        return mxc_err_set(err, MXC_E_ARG, "KV kind %d is unknown", (int)kind);
+    if (!block_exists(state, kind, block))
+        return mxc_err_set(err, MXC_E_ARG, "KV block %d is not in [0, %d) of kind %s", block,
+                           state->n_blocks[kind], kind_names[kind]);
+    return MXC_OK;
+}
+
+enum mxc_code mxc_cpu_state_export(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,
+                                   void *bytes, struct mxc_err *err) {
+    enum mxc_code code = check_block(state, kind, block, err);
+    uint8_t *to = bytes;
+    for (int32_t i = 0; !code && i < state->plan->n_attentions; i++) {
+        size_t n;
+        const uint8_t *from = block_pages(state, kind, i, block, &n);
+        if (!from)
+            continue;
+        memcpy(to, from, n);
+        to += n;
+    }
+    return code;
+}
+
+enum mxc_code mxc_cpu_state_import(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,
+                                   const void *bytes, struct mxc_err *err) {
+    enum mxc_code code = check_block(state, kind, block, err);
+    const uint8_t *from = bytes;
+    for (int32_t i = 0; !code && i < state->plan->n_attentions; i++) {
+        size_t n;
+        uint8_t *to = block_pages(state, kind, i, block, &n);
+        if (!to)
+            continue;
+        memcpy(to, from, n);
+        from += n;
+    }
+    return code;
+}

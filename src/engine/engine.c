@@ -1,0 +1,426 @@
+/* The engine: inbox (shared, behind one mutex), scheduler, step, sampling, events.
+ * Invariants: a request is in exactly one of inbox, queue, running; it is on the live list until its
+ * DONE event; the mutex is never held while an event function or the backend runs; a step's failure
+ * ends the requests that had rows in it, and nothing else. */
+#define _GNU_SOURCE
+#include "engine/engine.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/step.h"
+
+#include <pthread.h>
+#include <string.h>
+
+struct mxc_engine {
+    struct mxc_engine_target target;
+    struct mxc_engine_options options;
+    struct mxc_request_limits limits;
+    struct mxc_state *state;
+    struct mxc_sched sched;
+    struct mxc_step_arrays arrays;
+    struct mxc_sample_work work;
+    float *logits; /* [max_batch][vocab] */
+    float *raw;    /* [vocab] a row before the sampler changes it */
+
+    pthread_mutex_t mutex; /* guards what follows */
+    struct mxc_request *inbox, **inbox_end, *live;
+    int32_t n_inbox, n_queued; /* n_queued: the scheduler's queue, as of the last step */
+    uint64_t next_id;
+    struct mxc_engine_stats stats;
+};
+
+void mxc_engine_options_init(struct mxc_engine_options *options) {
+    *options = (struct mxc_engine_options){.max_rows = 512,
+                                           .max_batch = 16,
+                                           .max_prefills = 4,
+                                           .prefill_rows = 256,
+                                           .max_queue = 64,
+                                           .context = 4096};
+}
+
+static int32_t window_of(const struct mxc_graph *graph) {
+    int32_t window = 0;
+    for (int32_t i = 0; i < graph->n_kvs; i++)
+        if (graph->kvs[i].kind == MXC_KV_WINDOW && graph->kvs[i].window > window)
+            window = graph->kvs[i].window;
+    return window;
+}
+
+void mxc_engine_blocks_for(const struct mxc_graph *graph, int32_t context, int32_t n_sequences,
+                           int32_t max_rows, int32_t n_blocks[MXC_N_KV_KINDS]) {
+    int64_t full = (int64_t)mxc_blocks_of_tokens(context) * n_sequences;
+    int64_t window = window_of(graph);
+    /* per sequence: the window, which begins and ends inside a block, and one to grow into; once:
+     * the rows of a chunk */
+    int64_t behind = ((int64_t)mxc_blocks_of_tokens(window) + 3) * n_sequences +
+                     mxc_blocks_of_tokens(max_rows) + 1;
+    for (int k = 0; k < MXC_N_KV_KINDS; k++)
+        n_blocks[k] = 0;
+    for (int32_t i = 0; i < graph->n_kvs; i++) {
+        int64_t n = graph->kvs[i].kind == MXC_KV_WINDOW ? behind : full;
+        n_blocks[graph->kvs[i].kind] = n < INT32_MAX / 64 ? (int32_t)n : INT32_MAX / 64;
+    }
+}
+
+static void copy_block(void *user, enum mxc_kv_kind kind, int32_t from, int32_t to) {
+    struct mxc_engine *e = user;
+    e->target.ops->state_copy(e->state, kind, from, to);
+}
+
+static enum mxc_code check_options(const struct mxc_engine_target *target,
+                                   const struct mxc_engine_options *o, struct mxc_err *err) {
+    bool have[MXC_N_KV_KINDS] = {false};
+    for (int32_t i = 0; i < target->graph->n_kvs; i++)
+        have[target->graph->kvs[i].kind] = true;
+    if (o->max_batch < 1 || o->max_batch > 4096 || o->max_rows <= o->max_batch ||
+        o->max_rows > 1 << 20)
+        return mxc_err_set(err, MXC_E_ARG,
+                           "a step of %d rows and a batch of %d: 1 <= batch < rows is needed",
+                           o->max_rows, o->max_batch);
+    if (o->max_prefills < 1 || o->prefill_rows < 1 || o->max_queue < 1 || o->max_queue > 1 << 20)
+        return mxc_err_set(err, MXC_E_ARG, "prefills %d, prefill rows %d, queue %d: too small",
+                           o->max_prefills, o->prefill_rows, o->max_queue);
+    if (o->context < 2)
+        return mxc_err_set(err, MXC_E_ARG, "a context of %d tokens", o->context);
+    for (int k = 0; k < MXC_N_KV_KINDS; k++)
+        if (have[k] != (o->n_blocks[k] > 0))
+            return mxc_err_set(err, MXC_E_ARG, "KV kind %d %s, but there are %d blocks", k,
+                               have[k] ? "is used" : "is not used", o->n_blocks[k]);
+    return MXC_OK;
+}
+
+/* No sequence can be longer than the pool; a window pool must hold one sequence at least. */
+static enum mxc_code fit_context(struct mxc_engine *e, int32_t window, struct mxc_err *err) {
+    const int32_t *n = e->options.n_blocks;
+    int64_t context = e->options.context;
+    for (int k = 0; k < MXC_N_KV_KINDS; k++)
+        if (n[k] && k != MXC_KV_WINDOW && (int64_t)n[k] * MXC_KV_BLOCK < context)
+            context = (int64_t)n[k] * MXC_KV_BLOCK;
+    int64_t tokens = (int64_t)window + e->options.max_rows;
+    int32_t need = mxc_blocks_of_tokens(tokens < context ? tokens : context) + 1;
+    if (n[MXC_KV_WINDOW] && n[MXC_KV_WINDOW] < need)
+        return mxc_err_set(err, MXC_E_ARG, "%d window blocks; one sequence needs %d",
+                           n[MXC_KV_WINDOW], need);
+    e->limits.context = (int32_t)context;
+    return MXC_OK;
+}
+
+enum mxc_code mxc_engine_new(const struct mxc_engine_target *target,
+                             const struct mxc_engine_options *options, struct mxc_engine **engine,
+                             struct mxc_err *err) {
+    const struct mxc_graph *graph = target->graph;
+    enum mxc_code code = check_options(target, options, err);
+    if (code)
+        return code;
+    struct mxc_engine *e = mxc_mem_zalloc(1, sizeof *e);
+    if (!e)
+        return mxc_err_nomem(err);
+    if (pthread_mutex_init(&e->mutex, NULL)) {
+        mxc_mem_free(e);
+        return mxc_err_nomem(err);
+    }
+    e->target = *target;
+    e->options = *options;
+    if (!e->options.clock)
+        e->options.clock = mxc_clock_ns;
+    e->inbox_end = &e->inbox;
+    e->next_id = 1;
+    e->limits.vocab = graph->vocab;
+    e->limits.max_group_rows = options->max_rows - options->max_batch;
+    struct mxc_blocks_options blocks = {.window = window_of(graph)};
+    blocks.copy = copy_block;
+    blocks.copy_user = e;
+    memcpy(blocks.n_blocks, options->n_blocks, sizeof blocks.n_blocks);
+    size_t n_logits = 0;
+    if ((code = fit_context(e, blocks.window, err)))
+        goto out;
+    if (!mxc_size_mul((size_t)options->max_batch, (size_t)graph->vocab, &n_logits) ||
+        !(e->logits = mxc_mem_array(n_logits, sizeof *e->logits)) ||
+        !(e->raw = mxc_mem_array((size_t)graph->vocab, sizeof *e->raw))) {
+        code = mxc_err_nomem(err);
+        goto out;
+    }
+    if ((code = mxc_sched_init(&e->sched, &e->options, &blocks, err)) ||
+        (code = mxc_step_arrays_init(&e->arrays, options->max_rows, options->max_batch, graph,
+                                     err)) ||
+        (code = mxc_sample_work_init(&e->work, graph->vocab, e->limits.context, err)) ||
+        (code = target->ops->state_new(target->plan, options->n_blocks, &e->state, err)))
+        goto out;
+    *engine = e;
+    e = NULL;
+out:
+    mxc_engine_free(e);
+    return code;
+}
+
+enum mxc_code mxc_engine_submit(struct mxc_engine *e, const struct mxc_prompt *prompt,
+                                const struct mxc_request_params *params, uint64_t *id,
+                                struct mxc_err *err) {
+    struct mxc_request *r;
+    enum mxc_code code = mxc_request_new(&e->limits, e->target.graph, &e->sched.blocks, prompt,
+                                         params, &r, err);
+    if (code)
+        return code;
+    r->submit_ns = e->options.clock();
+    pthread_mutex_lock(&e->mutex);
+    int32_t n_waiting = e->n_inbox + e->n_queued;
+    if (n_waiting >= e->options.max_queue) {
+        code = mxc_err_set(err, MXC_E_BUSY, "%d requests wait already; the limit is %d", n_waiting,
+                           e->options.max_queue);
+    } else {
+        *id = r->id = e->next_id++;
+        *e->inbox_end = r;
+        e->inbox_end = &r->next_inbox;
+        e->n_inbox++;
+        r->next_live = e->live;
+        e->live = r;
+        e->stats.n_requests++;
+        r = NULL;
+    }
+    pthread_mutex_unlock(&e->mutex);
+    mxc_request_free(r);
+    if (!code && e->options.wake)
+        e->options.wake(e->options.wake_user);
+    return code;
+}
+
+void mxc_engine_cancel(struct mxc_engine *e, uint64_t id) {
+    bool found = false;
+    pthread_mutex_lock(&e->mutex);
+    for (struct mxc_request *r = e->live; r && !found; r = r->next_live)
+        if (r->id == id) {
+            atomic_store(&r->cancelled, true);
+            found = true;
+        }
+    pthread_mutex_unlock(&e->mutex);
+    if (found && e->options.wake)
+        e->options.wake(e->options.wake_user);
+}
+
+static void drain(struct mxc_engine *e) {
+    pthread_mutex_lock(&e->mutex);
+    struct mxc_request *r = e->inbox;
+    e->inbox = NULL;
+    e->inbox_end = &e->inbox;
+    e->n_queued += e->n_inbox;
+    e->n_inbox = 0;
+    pthread_mutex_unlock(&e->mutex);
+    for (struct mxc_request *next; r; r = next) {
+        next = r->next_inbox;
+        mxc_sched_queue(&e->sched, r);
+    }
+}
+
+static bool emit(struct mxc_request *r, struct mxc_event *event) {
+    event->request = r->id;
+    return r->params.event(r->params.user, event);
+}
+
+/* DONE, and the end of r. */
+static void finish(struct mxc_engine *e, struct mxc_request *r, enum mxc_done_reason reason,
+                   int32_t stop_id, const struct mxc_err *err) {
+    uint64_t now = e->options.clock();
+    uint64_t admit = r->admit_ns ? r->admit_ns : now, first = r->first_ns ? r->first_ns : now;
+    r->stats.queue_ns = admit - r->submit_ns;
+    r->stats.prefill_ns = first - admit;
+    r->stats.decode_ns = now - first;
+    mxc_sched_remove(&e->sched, r);
+    pthread_mutex_lock(&e->mutex);
+    struct mxc_request **link = &e->live;
+    while (*link != r)
+        link = &(*link)->next_live;
+    *link = r->next_live;
+    pthread_mutex_unlock(&e->mutex);
+    struct mxc_event event = {.kind = MXC_EVENT_DONE,
+                              .reason = reason,
+                              .stop_id = stop_id,
+                              .err = reason == MXC_DONE_ERROR ? err : NULL,
+                              .stats = &r->stats};
+    (void)emit(r, &event);
+    mxc_request_free(r);
+}
+
+/* Ends requests of a list (queue or running set) that were cancelled or are late. */
+static void reap(struct mxc_engine *e, struct mxc_request **list, const int32_t *n, bool all) {
+    uint64_t now = e->options.clock();
+    for (int32_t i = 0; i < *n;) {
+        struct mxc_request *r = list[i];
+        struct mxc_err err;
+        if (all || atomic_load(&r->cancelled)) {
+            finish(e, r, MXC_DONE_CANCELLED, -1, NULL);
+        } else if (r->params.deadline_ns && now >= r->params.deadline_ns) {
+            (void)mxc_err_set(&err, MXC_E_LIMIT, "the request's time is up after %d tokens",
+                              r->stats.n_generated);
+            finish(e, r, MXC_DONE_ERROR, -1, &err);
+        } else {
+            i++;
+        }
+    }
+}
+
+static bool has(const int32_t *ids, int32_t n, int32_t id) {
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* Samples one token of r from its logits; ends r when it is the last. */
+static void next_token(struct mxc_engine *e, struct mxc_request *r, float *logits) {
+    const struct mxc_request_params *p = &r->params;
+    int32_t vocab = e->limits.vocab, id;
+    double lse = 0;
+    struct mxc_err err;
+    if (p->n_logprobs >= 0) {
+        if (mxc_logsumexp(logits, vocab, &lse, &err)) {
+            finish(e, r, MXC_DONE_ERROR, -1, &err);
+            return;
+        }
+        memcpy(e->raw, logits, (size_t)vocab * sizeof *logits);
+    }
+    if (mxc_sampler_next(&r->sampler, &e->work, logits, r->tokens, r->n_tokens, &id, &err)) {
+        finish(e, r, MXC_DONE_ERROR, -1, &err);
+        return;
+    }
+    if (!r->first_ns)
+        r->first_ns = e->options.clock();
+    int32_t index = r->stats.n_generated++;
+    if (has(p->stop_ids, p->n_stop_ids, id) ||
+        (!p->ignore_eos && has(p->eos_ids, p->n_eos_ids, id))) {
+        finish(e, r, MXC_DONE_STOP, id, NULL);
+        return;
+    }
+    r->tokens[r->n_tokens++] = id;
+    struct mxc_event event = {.kind = MXC_EVENT_TOKEN, .id = id, .index = index, .stop_id = -1};
+    if (p->n_logprobs >= 0) {
+        event.logprob = mxc_logprob(e->raw, id, lse);
+        event.top = r->top;
+        event.n_top = p->n_logprobs < vocab ? p->n_logprobs : vocab;
+        if (event.n_top)
+            mxc_top_logprobs(e->raw, vocab, lse, event.n_top, r->top);
+    }
+    if (!emit(r, &event))
+        finish(e, r, MXC_DONE_STOP, -1, NULL);
+    else if (r->n_tokens == r->limit)
+        finish(e, r, MXC_DONE_LENGTH, -1, NULL);
+}
+
+/* What follows a step that went well, for one of its requests. */
+static void advance(struct mxc_engine *e, const struct mxc_sched_item *item, float *logits) {
+    struct mxc_request *r = item->request;
+    struct mxc_block_source source = mxc_request_source(r);
+    bool prompt = r->table.n_tokens < r->n_prompt && !r->stats.n_generated;
+    mxc_blocks_commit(&e->sched.blocks, &r->table, &source, r->table.n_tokens + item->n_rows);
+    if (prompt && r->params.progress && r->table.n_tokens > r->n_reported) {
+        r->n_reported = r->table.n_tokens;
+        struct mxc_event event = {.kind = MXC_EVENT_PROGRESS,
+                                  .n_done = r->table.n_tokens,
+                                  .n_total = r->n_prompt,
+                                  .n_cached = r->stats.n_cached,
+                                  .stop_id = -1};
+        if (!emit(r, &event)) {
+            finish(e, r, MXC_DONE_STOP, -1, NULL);
+            return;
+        }
+    }
+    if (!item->out)
+        return;
+    if (r->n_tokens < r->limit)
+        next_token(e, r, logits);
+    else
+        finish(e, r, MXC_DONE_LENGTH, -1, NULL);
+}
+
+static void run_plan(struct mxc_engine *e) {
+    const struct mxc_backend_ops *ops = e->target.ops;
+    struct mxc_sched *s = &e->sched;
+    struct mxc_err err;
+    mxc_step_arrays_build(&e->arrays, s);
+    struct mxc_out out = {.logits = e->logits};
+    enum mxc_code code = ops->run(e->target.plan, e->state, &e->arrays.step, &out, &err);
+    float *logits = e->logits;
+    for (int32_t i = 0; i < s->n_items; i++) {
+        struct mxc_sched_item item = s->items[i];
+        if (code) {
+            finish(e, item.request, MXC_DONE_ERROR, -1, &err);
+            continue;
+        }
+        advance(e, &item, logits);
+        if (item.out)
+            logits += e->limits.vocab;
+    }
+    pthread_mutex_lock(&e->mutex);
+    e->stats.n_steps++;
+    e->stats.n_failed_steps += code != MXC_OK;
+    e->stats.n_rows += (uint64_t)s->n_rows;
+    e->stats.n_generated += (uint64_t)s->n_out;
+    pthread_mutex_unlock(&e->mutex);
+}
+
+static void take_stats(struct mxc_engine *e) {
+    const struct mxc_blocks *b = &e->sched.blocks;
+    pthread_mutex_lock(&e->mutex);
+    e->n_queued = e->sched.n_queue;
+    e->stats.n_running = e->sched.n_running;
+    e->stats.n_preempted = e->sched.n_preempted;
+    e->stats.n_lookup_tokens = b->n_lookup_tokens;
+    e->stats.n_hit_tokens = b->n_hit_tokens;
+    e->stats.n_evicted = b->prefix.n_evicted;
+    for (int k = 0; k < MXC_N_KV_KINDS; k++) {
+        e->stats.n_blocks[k] = b->pools[k].n_blocks;
+        e->stats.n_free[k] = b->pools[k].n_free;
+        e->stats.n_idle[k] = b->pools[k].n_idle;
+    }
+    pthread_mutex_unlock(&e->mutex);
+}
+
+bool mxc_engine_step(struct mxc_engine *e) {
+    drain(e);
+    reap(e, e->sched.queue, &e->sched.n_queue, false);
+    reap(e, e->sched.running, &e->sched.n_running, false);
+    mxc_sched_plan(&e->sched, e->options.clock());
+    if (e->sched.n_items)
+        run_plan(e);
+    take_stats(e);
+    return mxc_engine_has_work(e);
+}
+
+bool mxc_engine_has_work(struct mxc_engine *e) {
+    pthread_mutex_lock(&e->mutex);
+    bool work = e->inbox != NULL;
+    pthread_mutex_unlock(&e->mutex);
+    return work || e->sched.n_queue || e->sched.n_running;
+}
+
+void mxc_engine_get_stats(struct mxc_engine *e, struct mxc_engine_stats *stats) {
+    pthread_mutex_lock(&e->mutex);
+    *stats = e->stats;
+    stats->n_queued = e->n_inbox + e->n_queued;
+    pthread_mutex_unlock(&e->mutex);
+}
+
+void mxc_engine_clear_cache(struct mxc_engine *e) {
+    mxc_prefix_clear(&e->sched.blocks.prefix);
+    take_stats(e);
+}
+
+void mxc_engine_free(struct mxc_engine *e) {
+    if (!e)
+        return;
+    if (e->state) { /* made last: the engine is whole and may hold requests */
+        while (mxc_engine_has_work(e)) { /* an event may submit */
+            drain(e);
+            reap(e, e->sched.queue, &e->sched.n_queue, true);
+            reap(e, e->sched.running, &e->sched.n_running, true);
+        }
+        e->target.ops->state_free(e->state);
+    }
+    mxc_sched_fini(&e->sched);
+    mxc_step_arrays_fini(&e->arrays);
+    mxc_sample_work_fini(&e->work);
+    mxc_mem_free(e->logits);
+    mxc_mem_free(e->raw);
+    pthread_mutex_destroy(&e->mutex);
+    mxc_mem_free(e);
+}

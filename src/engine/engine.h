@@ -1,0 +1,155 @@
+/* Engine: continuous batching over one plan. Requests go in from any thread, token events come out on
+ * the thread that steps the engine. It knows tokens, block tables and logits: no text, no families.
+ *
+ * One call of mxc_engine_step drains the inbox, schedules, runs the plan once, samples and emits.
+ * What a request generates does not depend on other requests: its sampler is its own, and the
+ * backend's rows do not depend on their neighbours. Scheduling is a function of the order of
+ * arrival: a step first takes one row of every sequence that decodes, then prompt rows up to a
+ * limit; when blocks run out the youngest sequence gives its blocks up and is recomputed later.
+ *
+ * Thread rules: submit, cancel and stats from any thread, also from inside an event; all else from
+ * the one thread that steps (see thread.h for a thread that does). */
+#ifndef MXC_ENGINE_ENGINE_H
+#define MXC_ENGINE_ENGINE_H
+
+#include "backend/backend.h"
+#include "engine/sample.h"
+
+#include <stdbool.h>
+
+enum { MXC_MAX_STOP_IDS = 256, MXC_MAX_TOP_LOGPROBS = 128 };
+
+/* ---- requests */
+
+/* Rows of a prompt whose embeddings are given: row i of the run is prompt token row0 + i. */
+struct mxc_embed_run {
+    int32_t row0, n_rows;
+    const float *rows;  /* [n_rows][hidden], borrowed until the request's DONE event */
+    uint8_t digest[32]; /* of the content and of everything done to it: the cache's key */
+};
+
+/* All arrays but embedding rows are copied by submit. */
+struct mxc_prompt {
+    const int32_t *tokens;
+    int32_t n_tokens;
+    const int32_t *positions; /* [3][n_tokens] for M-RoPE; NULL: token number on every axis */
+    int32_t rope_delta;       /* position of a generated token = its number + rope_delta */
+    const int32_t *row_end;   /* [n_tokens] a row sees keys < row_end, > its number; NULL: causal */
+    const struct mxc_embed_run *embeds; /* ascending, not overlapping */
+    int32_t n_embeds;
+    int32_t adapter;     /* -1: none */
+    uint64_t cache_salt; /* requests with another salt share no cached blocks */
+};
+
+enum mxc_event_kind { MXC_EVENT_PROGRESS, MXC_EVENT_TOKEN, MXC_EVENT_DONE };
+enum mxc_done_reason {
+    MXC_DONE_STOP,   /* an end-of-sequence or stop token (stop_id), or the receiver said so (-1) */
+    MXC_DONE_LENGTH, /* max_tokens, the context, or the KV pool is used up */
+    MXC_DONE_CANCELLED,
+    MXC_DONE_ERROR
+};
+
+struct mxc_request_stats {
+    int32_t n_prompt, n_cached; /* n_cached: prompt tokens taken from the prefix cache */
+    int32_t n_generated;        /* sampled tokens, a stop token included */
+    int32_t n_preempted;
+    uint64_t queue_ns, prefill_ns, decode_ns; /* to admission, to the first token, to the end */
+};
+
+/* Borrowed for the call. */
+struct mxc_event {
+    enum mxc_event_kind kind;
+    uint64_t request;
+    int32_t n_done, n_total; /* PROGRESS: prompt tokens in KV, cached ones included */
+    int32_t n_cached;        /* PROGRESS */
+    int32_t id, index;       /* TOKEN; stop tokens are not reported. index counts from 0 */
+    float logprob;           /* TOKEN, when asked for: of the raw logits, finite */
+    const struct mxc_top_logprob *top;
+    int32_t n_top;
+    enum mxc_done_reason reason; /* DONE */
+    int32_t stop_id;             /* DONE: the token that ended it, or -1 */
+    const struct mxc_err *err;   /* DONE with MXC_DONE_ERROR, else NULL */
+    const struct mxc_request_stats *stats; /* DONE */
+};
+/* Returns false to end the request now (DONE with MXC_DONE_STOP follows, unless it was that). Called
+ * once with DONE for every submitted request, and never after it. */
+typedef bool mxc_event_fn(void *user, const struct mxc_event *event);
+
+struct mxc_request_params {
+    struct mxc_sampling sampling;
+    int32_t max_tokens;       /* -1: to the end of the context; 0: prefill only */
+    const int32_t *eos_ids;   /* not honoured with ignore_eos */
+    int32_t n_eos_ids;
+    bool ignore_eos;
+    const int32_t *stop_ids;  /* always honoured */
+    int32_t n_stop_ids;
+    int32_t n_logprobs;       /* -1: none; 0: of the token; n: and of the n likeliest */
+    bool no_cache;            /* neither reads nor fills the prefix cache */
+    bool progress;            /* PROGRESS events while the prompt is worked off */
+    int32_t priority;         /* higher goes first */
+    uint64_t group;           /* requests of one group (not 0) with equal prompts prefill once */
+    uint64_t deadline_ns;     /* on the engine's clock; 0: none. Late is MXC_E_LIMIT */
+    mxc_event_fn *event;
+    void *user;
+};
+/* Greedy (temperature 0), max_tokens -1, no logprobs. */
+void mxc_request_params_init(struct mxc_request_params *params);
+
+/* ---- engine */
+
+struct mxc_engine_target {
+    const struct mxc_backend_ops *ops;
+    struct mxc_plan *plan;         /* compiled for at least max_rows, max_batch out and spans */
+    const struct mxc_graph *graph; /* both outlive the engine */
+};
+
+struct mxc_engine_options {
+    int32_t max_rows;     /* rows of a step; > max_batch */
+    int32_t max_batch;    /* sequences in flight */
+    int32_t max_prefills; /* of them, working off a prompt at once */
+    int32_t prefill_rows; /* prompt rows of a step in which others decode */
+    int32_t max_queue;    /* requests that wait; more is MXC_E_BUSY */
+    int32_t context;      /* tokens of a sequence, prompt and answer */
+    int32_t n_blocks[MXC_N_KV_KINDS];
+    uint64_t (*clock)(void); /* NULL: mxc_clock_ns */
+    /* Called after a submit or cancel, on the caller's thread. May be NULL. */
+    void (*wake)(void *user);
+    void *wake_user;
+};
+/* 512 rows, batch 16, 4 prefills, 256 prefill rows, queue 64, context 4096, no blocks. */
+void mxc_engine_options_init(struct mxc_engine_options *options);
+/* Blocks for n_sequences sequences of `context` tokens each, for every KV kind of the graph. */
+void mxc_engine_blocks_for(const struct mxc_graph *graph, int32_t context, int32_t n_sequences,
+                           int32_t max_rows, int32_t n_blocks[MXC_N_KV_KINDS]);
+
+struct mxc_engine_stats {
+    int32_t n_queued, n_running;
+    int32_t n_blocks[MXC_N_KV_KINDS], n_free[MXC_N_KV_KINDS], n_idle[MXC_N_KV_KINDS];
+    uint64_t n_requests, n_steps, n_rows, n_generated, n_preempted, n_failed_steps;
+    uint64_t n_lookup_tokens, n_hit_tokens, n_evicted; /* prefix cache */
+};
+
+struct mxc_engine;
+enum mxc_code mxc_engine_new(const struct mxc_engine_target *target,
+                             const struct mxc_engine_options *options, struct mxc_engine **engine,
+                             struct mxc_err *err) MXC_MUST;
+/* Ends what is in flight with MXC_DONE_CANCELLED. */
+void mxc_engine_free(struct mxc_engine *engine);
+
+/* Checks everything that can be checked, copies, and queues. *id is never 0. MXC_E_CONTEXT: the
+ * prompt does not fit the context or the KV pool (the message has both numbers); MXC_E_BUSY: the
+ * queue is full; MXC_E_ARG: a value out of range. No event comes for a refused request. */
+enum mxc_code mxc_engine_submit(struct mxc_engine *engine, const struct mxc_prompt *prompt,
+                                const struct mxc_request_params *params, uint64_t *id,
+                                struct mxc_err *err) MXC_MUST;
+/* Asks for an early end, at the next step; unknown ids are ignored. Never fails. */
+void mxc_engine_cancel(struct mxc_engine *engine, uint64_t id);
+/* One round. Returns whether there is more to do. */
+bool mxc_engine_step(struct mxc_engine *engine);
+bool mxc_engine_has_work(struct mxc_engine *engine);
+/* A snapshot from the end of the last step; the queue counts are current. */
+void mxc_engine_get_stats(struct mxc_engine *engine, struct mxc_engine_stats *stats);
+/* Forgets all cached prefixes that no request uses. */
+void mxc_engine_clear_cache(struct mxc_engine *engine);
+
+#endif

@@ -1,0 +1,205 @@
+/* Opening a checkpoint (config, weights, graph) and a model (backend, plan) on it, in that order,
+ * and closing in the reverse one: a plan borrows graph and weights. */
+#include "engine/load.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/blocks.h"
+#include "models/family.h"
+
+#include <string.h>
+
+void mxc_load_options_init(struct mxc_load_options *options) {
+    *options = (struct mxc_load_options){.max_rows = 512, .max_out = 16, .max_batch = 16};
+}
+
+enum mxc_code mxc_checkpoint_open(const char *path, struct mxc_checkpoint **checkpoint,
+                                  struct mxc_err *err) {
+    enum mxc_code code;
+    struct mxc_checkpoint *c = mxc_mem_zalloc(1, sizeof *c);
+    if (!c || !(c->path = mxc_mem_strdup(path))) {
+        mxc_mem_free(c);
+        return mxc_err_nomem(err);
+    }
+    if ((code = mxc_config_open(path, &c->config, err)) ||
+        (code = mxc_weights_open(path, c->config, &c->weights, err)) ||
+        (code = mxc_model_graph(c->config, c->weights, &c->graph, err)))
+        goto out;
+    *checkpoint = c;
+    c = NULL;
+out:
+    mxc_checkpoint_close(c);
+    return code;
+}
+
+void mxc_checkpoint_close(struct mxc_checkpoint *c) {
+    if (!c)
+        return;
+    mxc_graph_free(c->graph);
+    mxc_weights_close(c->weights);
+    mxc_config_close(c->config);
+    mxc_mem_free(c->path);
+    mxc_mem_free(c);
+}
+
+int32_t mxc_checkpoint_context(const struct mxc_checkpoint *c) {
+    enum { UNKNOWN = 4096, MOST = 1 << 26 };
+    int64_t n = c->graph->max_position > 0 ? c->graph->max_position : c->config->max_position;
+    return n <= 0 ? UNKNOWN : n > MOST ? MOST : (int32_t)n;
+}
+
+static struct mxc_plan_options plan_options(const struct mxc_load_options *o) {
+    return (struct mxc_plan_options){.precision = o->precision,
+                                     .max_rows = o->max_rows,
+                                     .max_out = o->max_out,
+                                     .max_spans = o->max_batch,
+                                     .progress = o->progress,
+                                     .progress_user = o->progress_user};
+}
+
+static enum mxc_code open_backend(const struct mxc_load_options *options,
+                                  const struct mxc_backend_ops **ops, struct mxc_backend **backend,
+                                  struct mxc_err *err) {
+    struct mxc_backend_options backend_options = {.n_threads = options->n_threads};
+    enum mxc_code code = mxc_backend_find(options->backend, ops, err);
+    return code ? code : (*ops)->open(&backend_options, backend, err);
+}
+
+enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *options,
+                             struct mxc_model **model, struct mxc_err *err) {
+    enum mxc_code code;
+    uint64_t start = mxc_clock_ns();
+    struct mxc_model *m = mxc_mem_zalloc(1, sizeof *m);
+    if (!m)
+        return mxc_err_nomem(err);
+    struct mxc_plan_options plan = plan_options(options);
+    if ((code = mxc_checkpoint_open(path, &m->checkpoint, err)) ||
+        (code = open_backend(options, &m->ops, &m->backend, err)) ||
+        (code = m->ops->compile(m->backend, m->checkpoint->graph, m->checkpoint->weights, &plan,
+                                &m->plan, err)))
+        goto out;
+    m->ops->plan_memory(m->plan, &m->memory);
+    m->options = *options;
+    m->options.progress = NULL;
+    m->options.progress_user = NULL;
+    m->options.backend = NULL;
+    m->load_ns = mxc_clock_ns() - start;
+    *model = m;
+    m = NULL;
+out:
+    mxc_model_close(m);
+    return code;
+}
+
+void mxc_model_close(struct mxc_model *m) {
+    if (!m)
+        return;
+    if (m->plan)
+        m->ops->plan_free(m->plan);
+    if (m->backend)
+        m->ops->close(m->backend);
+    mxc_checkpoint_close(m->checkpoint);
+    mxc_mem_free(m);
+}
+
+struct mxc_engine_target mxc_model_target(const struct mxc_model *model) {
+    return (struct mxc_engine_target){model->ops, model->plan, model->checkpoint->graph};
+}
+
+static uint64_t kv_bytes(const struct mxc_plan_memory *memory,
+                         const int32_t n_blocks[MXC_N_KV_KINDS]) {
+    uint64_t bytes = 0;
+    for (int k = 0; k < MXC_N_KV_KINDS; k++)
+        bytes += memory->kv_block_bytes[k] * (uint64_t)n_blocks[k];
+    return bytes;
+}
+
+enum mxc_code mxc_checkpoint_estimate(const struct mxc_checkpoint *checkpoint,
+                                      const struct mxc_load_options *options, int32_t context,
+                                      int32_t batch, struct mxc_memory_estimate *estimate,
+                                      struct mxc_err *err) {
+    const struct mxc_backend_ops *ops;
+    struct mxc_backend *backend = NULL;
+    struct mxc_plan_memory memory;
+    struct mxc_plan_options plan = plan_options(options);
+    int32_t n_blocks[MXC_N_KV_KINDS];
+    if (context < 1 || batch < 1)
+        return mxc_err_set(err, MXC_E_ARG, "a context of %d tokens and a batch of %d", context,
+                           batch);
+    enum mxc_code code = open_backend(options, &ops, &backend, err);
+    if (code)
+        return code;
+    code = ops->estimate(backend, checkpoint->graph, checkpoint->weights, &plan, &memory, err);
+    ops->close(backend);
+    if (code)
+        return code;
+    mxc_engine_blocks_for(checkpoint->graph, context, batch, options->max_rows, n_blocks);
+    struct mxc_memory_estimate e = {.weights = memory.weights_bytes,
+                                    .activations = memory.activation_bytes,
+                                    .kv = kv_bytes(&memory, n_blocks)};
+    for (int k = 0; k < MXC_N_KV_KINDS; k++)
+        if (k == MXC_KV_FULL || k == MXC_KV_LATENT)
+            e.kv_per_token += memory.kv_block_bytes[k] / MXC_KV_BLOCK;
+    e.headroom = (e.weights + e.kv) / 5;
+    e.total = e.weights + e.activations + e.kv + e.headroom;
+    *estimate = e;
+    return MXC_OK;
+}
+
+/* Blocks for that many tokens in all; window blocks are bounded by the number of sequences. */
+static void blocks_for_tokens(const struct mxc_model *model, int32_t context, int32_t n_sequences,
+                              int64_t tokens, int32_t n_blocks[MXC_N_KV_KINDS]) {
+    int32_t most[MXC_N_KV_KINDS];
+    mxc_engine_blocks_for(model->checkpoint->graph, context, n_sequences, model->options.max_rows,
+                          most);
+    for (int k = 0; k < MXC_N_KV_KINDS; k++) {
+        int64_t n = (tokens + MXC_KV_BLOCK - 1) / MXC_KV_BLOCK;
+        n_blocks[k] = k == MXC_KV_WINDOW || n > most[k] ? most[k] : (int32_t)n;
+    }
+}
+
+enum mxc_code mxc_model_blocks(const struct mxc_model *model, int32_t context, int32_t n_sequences,
+                               int64_t kv_tokens, uint64_t budget_bytes,
+                               int32_t n_blocks[MXC_N_KV_KINDS], struct mxc_err *err) {
+    enum { LEAST = 256 };
+    int64_t all = (int64_t)context * n_sequences, low = context < LEAST ? context : LEAST;
+    int64_t high = kv_tokens > 0 && kv_tokens < all ? kv_tokens : all;
+    int32_t blocks[MXC_N_KV_KINDS];
+    if (context < 2 || n_sequences < 1 || kv_tokens < 0)
+        return mxc_err_set(err, MXC_E_ARG, "%d sequences of %d tokens, %lld tokens of KV",
+                           n_sequences, context, (long long)kv_tokens);
+    if (!budget_bytes) {
+        uint64_t available = mxc_memory_available();
+        budget_bytes = available ? available / 2 : UINT64_MAX;
+    }
+    if (low > high)
+        low = high;
+    blocks_for_tokens(model, context, n_sequences, low, blocks);
+    uint64_t least = kv_bytes(&model->memory, blocks);
+    if (least > budget_bytes)
+        return mxc_err_set(err, MXC_E_LIMIT,
+                           "KV for %lld tokens takes %llu MiB; %llu MiB may be used",
+                           (long long)low, (unsigned long long)(least >> 20),
+                           (unsigned long long)(budget_bytes >> 20));
+    while (low < high) { /* the most tokens that fit */
+        int64_t mid = low + (high - low + 1) / 2;
+        blocks_for_tokens(model, context, n_sequences, mid, blocks);
+        if (kv_bytes(&model->memory, blocks) <= budget_bytes)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    blocks_for_tokens(model, context, n_sequences, low, blocks);
+    memcpy(n_blocks, blocks, sizeof blocks);
+    return MXC_OK;
+}
+
+bool mxc_load_family(size_t index, struct mxc_family_info *info) {
+    const struct mxc_family *const *list = mxc_family_list();
+    for (size_t i = 0; i <= index; i++)
+        if (!list[i])
+            return false;
+    const struct mxc_family *f = list[index];
+    *info = (struct mxc_family_info){f->name, f->summary, f->model_types, f->gguf_archs};
+    return true;
+}

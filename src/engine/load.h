@@ -1,0 +1,89 @@
+/* Load: joins a checkpoint, its family's graph and a backend. The only file of the engine that
+ * knows families. Thread rules: open and close on one thread; a checkpoint is read-only in between
+ * and may be read from any thread; the plan belongs to the thread that steps. */
+#ifndef MXC_ENGINE_LOAD_H
+#define MXC_ENGINE_LOAD_H
+
+#include "backend/backend.h"
+#include "engine/engine.h"
+#include "format/config.h"
+#include "format/weights.h"
+#include "graph/graph.h"
+
+/* What is on disk, checked and described, not loaded. */
+struct mxc_checkpoint {
+    char *path;
+    struct mxc_config *config;
+    struct mxc_weights *weights;
+    struct mxc_graph *graph;
+};
+/* path: a folder with config.json and safetensors, or a .gguf file. Errors name the path. */
+enum mxc_code mxc_checkpoint_open(const char *path, struct mxc_checkpoint **checkpoint,
+                                  struct mxc_err *err) MXC_MUST;
+void mxc_checkpoint_close(struct mxc_checkpoint *checkpoint); /* NULL is fine */
+/* Tokens of a sequence the model was made for; 4096 when the checkpoint does not say. */
+int32_t mxc_checkpoint_context(const struct mxc_checkpoint *checkpoint);
+
+struct mxc_load_options {
+    const char *backend; /* NULL, "": the first one of the build */
+    int n_threads;       /* 0: one per core */
+    enum mxc_precision precision;
+    int32_t max_rows;  /* of a step */
+    int32_t max_out;   /* rows of a step whose logits are wanted; max_rows for traces */
+    int32_t max_batch; /* sequences of a step */
+    bool (*progress)(void *user, double fraction); /* false cancels. May be NULL */
+    void *progress_user;
+};
+/* "", one thread per core, auto precision, 512 rows, 16 out, batch 16. */
+void mxc_load_options_init(struct mxc_load_options *options);
+
+struct mxc_model {
+    struct mxc_checkpoint *checkpoint; /* owned */
+    const struct mxc_backend_ops *ops;
+    struct mxc_backend *backend;
+    struct mxc_plan *plan;
+    struct mxc_plan_memory memory;
+    struct mxc_load_options options; /* without progress and backend name */
+    uint64_t load_ns;
+};
+enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *options,
+                             struct mxc_model **model, struct mxc_err *err) MXC_MUST;
+/* Every engine on it must have been freed. NULL is fine. */
+void mxc_model_close(struct mxc_model *model);
+struct mxc_engine_target mxc_model_target(const struct mxc_model *model);
+
+/* ---- supported architectures */
+
+struct mxc_family_info {
+    const char *name, *summary;
+    const char *const *model_types, *const *gguf_archs; /* NULL-ended, static */
+};
+/* false: there is no such index. */
+bool mxc_load_family(size_t index, struct mxc_family_info *info);
+
+/* ---- memory, in bytes */
+
+/* What this process may still take: the system's available memory, or what the control group
+ * leaves, whichever is less; 0: not known. */
+uint64_t mxc_memory_available(void);
+
+struct mxc_memory_estimate {
+    uint64_t weights, activations, kv;
+    uint64_t headroom; /* a fifth of weights and kv */
+    uint64_t total;
+    uint64_t kv_per_token; /* of kinds that grow with the text */
+};
+/* Loading the checkpoint and running `batch` sequences of `context` tokens; nothing is packed. */
+enum mxc_code mxc_checkpoint_estimate(const struct mxc_checkpoint *checkpoint,
+                                      const struct mxc_load_options *options, int32_t context,
+                                      int32_t batch, struct mxc_memory_estimate *estimate,
+                                      struct mxc_err *err) MXC_MUST;
+/* Blocks for an engine on the model: for n_sequences of context tokens, or for kv_tokens tokens in
+ * all when that is not 0 and less; never more than budget_bytes (0: half of what is available).
+ * MXC_E_LIMIT with both numbers when that is not enough for one sequence of 256 tokens (or
+ * context). */
+enum mxc_code mxc_model_blocks(const struct mxc_model *model, int32_t context, int32_t n_sequences,
+                               int64_t kv_tokens, uint64_t budget_bytes,
+                               int32_t n_blocks[MXC_N_KV_KINDS], struct mxc_err *err) MXC_MUST;
+
+#endif

@@ -1,0 +1,310 @@
+/* Tokenisers from GGUF metadata. The file names its pre-tokeniser; the patterns behind the names
+ * are those the models were published with, applied one after another, each to the pieces of the
+ * one before. Control and unknown tokens are special, user-defined ones are always matched. */
+#include "format/gguf_tokenizer.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+#include <strings.h>
+
+enum { MERGES_AT_ONCE = 64 };
+
+/* Endings that several patterns share. */
+#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define NEWLINES     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define GPT2                                                                                       \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define CL100K(digits)                                                                             \
+    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" NEWLINES
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define O200K(suffix, digits)                                                                      \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" suffix "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER  \
+    "*" suffix "|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" NEWLINES
+/* Letters of the cased scripts, as DeepSeek's first tokeniser lists them. */
+#define DEEPSEEK_LETTERS                                                                           \
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-" \
+    "ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯ"        \
+    "ꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+
+struct pre {
+    const char *names; /* between and around them one space */
+    bool ignore_merges, add_bos;
+    const char *patterns[7];
+};
+
+static const struct pre pres[] = {
+    {" default ",
+     false,
+     false,
+     {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
+    {" gpt-2 gpt2 phi-2 mpt olmo jais jina-es jina-de jina-v1-en jina-v2-es jina-v2-de ",
+     false,
+     false,
+     {GPT2}},
+    {" llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral ",
+     true,
+     true,
+     {CL100K("\\p{N}{1,3}")}},
+    {" dbrx smaug-bpe glm4 chatglm-bpe ", false, false, {CL100K("\\p{N}{1,3}")}},
+    {" qwen2 deepseek-r1-qwen stablelm2 hunyuan-dense ", false, false, {CL100K("\\p{N}")}},
+    {" qwen35 ",
+     false,
+     false,
+     {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "
+                   "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" NEWLINES}},
+    {" smollm starcoder starcoder2 refact command-r codeshell ", false, false, {"\\p{N}", GPT2}},
+    {" deepseek-llm ",
+     false,
+     false,
+     {"[\\r\\n]", "\\s?[" DEEPSEEK_LETTERS "]+", "\\s?[!-/:-~！-／：-～‘-‟　-。]+", "\\s+$",
+      "[一-龥ࠀ-一가-\\x{D7FF}]+", "\\p{N}+"}},
+    {" deepseek-coder ",
+     false,
+     false,
+     {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[一-龥ࠀ-一가-\\x{D7FF}]+", "\\p{N}"}},
+    {" deepseek-v3 ",
+     false,
+     false,
+     {"\\p{N}{1,3}", "[一-龥\\x{3040}-ゟ゠-ヿ]+",
+      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"
+      "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" NEWLINES}},
+    {" tekken ", true, true, {O200K("", "\\p{N}")}},
+    {" gpt-4o llama4 ", false, false, {O200K(CONTRACTIONS "?", "\\p{N}{1,3}")}},
+    {" falcon ",
+     false,
+     false,
+     {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}},
+    {" bailingmoe bailingmoe2 llada-moe ",
+     false,
+     false,
+     {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+                   "\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
+};
+
+static const struct pre *find_pre(struct mxc_str name) {
+    for (size_t i = 0; i < sizeof pres / sizeof *pres; i++)
+        for (const char *p = pres[i].names; (p = strchr(p, ' ')) && p[1]; p++)
+            if (!strncmp(p + 1, name.ptr, name.length) && p[1 + name.length] == ' ')
+                return &pres[i];
+    return NULL;
+}
+
+/* Tokens, with scores and types where the file has them. */
+static enum mxc_code read_tokens(const struct mxc_gguf *gguf, struct mxc_tokdesc *d,
+                                 struct mxc_err *err) {
+    const struct mxc_gguf_value *tokens = NULL, *scores = NULL, *types = NULL;
+    enum mxc_code code;
+    if ((code = mxc_gguf_get_strings(gguf, "tokenizer.ggml.tokens", &tokens, err)) ||
+        (code = mxc_gguf_get_reals(gguf, "tokenizer.ggml.scores", &scores, err)) ||
+        (code = mxc_gguf_get_ints(gguf, "tokenizer.ggml.token_type", &types, err)))
+        return code;
+    if (!tokens || !tokens->count)
+        return mxc_err_set(err, MXC_E_FORMAT, "tokenizer.ggml.tokens is missing or empty");
+    if ((scores && scores->count != tokens->count) || (types && types->count != tokens->count))
+        return mxc_err_set(err, MXC_E_FORMAT,
+                           "tokenizer.ggml.%s has %zu entries for %zu tokens",
+                           scores && scores->count != tokens->count ? "scores" : "token_type",
+                           scores && scores->count != tokens->count ? scores->count : types->count,
+                           tokens->count);
+    struct mxc_str s;
+    size_t cursor = 0;
+    for (size_t id = 0; mxc_gguf_next_string(tokens, &cursor, &s); id++) {
+        int64_t type = types ? mxc_gguf_int_at(types, id) : MXC_TOKEN_NORMAL;
+        float score = scores ? (float)mxc_gguf_real_at(scores, id) : 0;
+        if (type < MXC_TOKEN_NORMAL || type > MXC_TOKEN_BYTE)
+            type = MXC_TOKEN_NORMAL;
+        code = mxc_tokdesc_add_token(d, id, s, score == score ? score : 0,
+                                     (enum mxc_tok_type)type, err);
+        if (code)
+            return code;
+    }
+    return mxc_tokdesc_index(d, err);
+}
+
+static enum mxc_code read_added(const struct mxc_gguf *gguf, struct mxc_tokdesc *d,
+                                struct mxc_err *err) {
+    struct mxc_str name = {"", 0};
+    enum mxc_code code = mxc_gguf_get_string(gguf, "general.name", &name, err);
+    bool phi3 = false; /* its specials take the white space after them in */
+    for (size_t i = 0; i + 4 <= name.length; i++)
+        phi3 |= !strncasecmp(name.ptr + i, "phi3", 4) ||
+                (i + 5 <= name.length && !strncasecmp(name.ptr + i, "phi-3", 5));
+    for (uint32_t id = 0; id < d->n_ids && !code; id++) {
+        uint8_t type = d->tokens[id].type;
+        if (!d->tokens[id].length || (type != MXC_TOKEN_CONTROL && type != MXC_TOKEN_UNKNOWN &&
+                                      type != MXC_TOKEN_USER))
+            continue;
+        struct mxc_str s = mxc_tokdesc_bytes(d, id);
+        struct mxc_tok_added a = {.id = id, .special = type != MXC_TOKEN_USER};
+        a.rstrip = phi3 && !mxc_str_is(s, "<unk>") && !mxc_str_is(s, "<s>") &&
+                   !mxc_str_is(s, "<|endoftext|>");
+        code = mxc_tokdesc_add_added(d, &a, err);
+    }
+    return code;
+}
+
+static enum mxc_code read_merges(const struct mxc_gguf *gguf, struct mxc_tokdesc *d,
+                                 struct mxc_err *err) {
+    const struct mxc_gguf_value *merges = NULL;
+    struct mxc_tok_pair pairs[MERGES_AT_ONCE];
+    struct mxc_str s;
+    size_t n = 0, cursor = 0, index = 0;
+    enum mxc_code code = mxc_gguf_get_strings(gguf, "tokenizer.ggml.merges", &merges, err);
+    if (code)
+        return code;
+    if (!merges)
+        return mxc_err_set(err, MXC_E_FORMAT, "tokenizer.ggml.merges is missing");
+    while (!code && mxc_gguf_next_string(merges, &cursor, &s)) {
+        const char *space = s.length ? memchr(s.ptr + 1, ' ', s.length - 1) : NULL;
+        if (!space)
+            return mxc_err_set(err, MXC_E_FORMAT,
+                               "tokenizer.ggml.merges[%zu] is not two parts", index);
+        pairs[n].left = (struct mxc_str){s.ptr, (size_t)(space - s.ptr)};
+        pairs[n].right = (struct mxc_str){space + 1, (size_t)(s.ptr + s.length - space - 1)};
+        index++;
+        if (++n == MERGES_AT_ONCE) {
+            code = mxc_tokdesc_add_merges(d, pairs, n, true, err);
+            n = 0;
+        }
+    }
+    return code ? code : mxc_tokdesc_add_merges(d, pairs, n, true, err);
+}
+
+static enum mxc_code read_bpe(const struct mxc_gguf *gguf, struct mxc_tokdesc *d, bool *add_bos,
+                              struct mxc_err *err) {
+    struct mxc_str name = MXC_STR("default");
+    enum mxc_code code = mxc_gguf_get_string(gguf, "tokenizer.ggml.pre", &name, err);
+    if (code)
+        return code;
+    const struct pre *pre = find_pre(name);
+    if (!pre)
+        return mxc_err_set(err, MXC_E_UNSUPPORTED,
+                           "tokenizer.ggml.pre \"%.*s\" is not supported",
+                           (int)(name.length < 60 ? name.length : 60), name.ptr);
+    d->model = MXC_TOK_BPE_BYTES;
+    d->ignore_merges = pre->ignore_merges;
+    d->has_decoder = d->added_literal = true;
+    *add_bos = pre->add_bos;
+    for (size_t i = 0; pre->patterns[i] && !code; i++) {
+        struct mxc_tok_step step = {.kind = MXC_TOK_SPLIT,
+                                    .behavior = MXC_TOK_ISOLATED,
+                                    .is_regex = true,
+                                    .pattern = mxc_str_of(pre->patterns[i])};
+        code = mxc_tokdesc_add_step(d, &d->pretokenizers, &step, err);
+    }
+    struct mxc_tok_step bytes = {.kind = MXC_TOK_BYTE_LEVEL};
+    if (!code)
+        code = mxc_tokdesc_add_step(d, &d->decoders, &bytes, err);
+    return code ? code : read_merges(gguf, d, err);
+}
+
+static enum mxc_code read_spm(const struct mxc_gguf *gguf, struct mxc_tokdesc *d,
+                              struct mxc_err *err) {
+    static const char meta[] = "\xE2\x96\x81";
+    struct mxc_tok_step prepend = {.kind = MXC_TOK_PREPEND, .content = MXC_STR(meta)};
+    struct mxc_tok_step spaces = {
+        .kind = MXC_TOK_REPLACE, .pattern = MXC_STR(" "), .content = MXC_STR(meta)};
+    struct mxc_tok_step back = {
+        .kind = MXC_TOK_REPLACE, .pattern = MXC_STR(meta), .content = MXC_STR(" ")};
+    struct mxc_tok_step bytes = {.kind = MXC_TOK_BYTE_FALLBACK}, fuse = {.kind = MXC_TOK_FUSE};
+    struct mxc_tok_step strip = {.kind = MXC_TOK_STRIP, .content = MXC_STR(" "), .n_start = 1};
+    enum mxc_code code;
+    d->model = MXC_TOK_SPM;
+    d->byte_fallback = d->add_space_prefix = d->has_decoder = true;
+    d->unk = 0;
+    d->bos = 1;
+    d->eos = 2;
+    code = mxc_gguf_get_bool(gguf, "tokenizer.ggml.add_space_prefix", &d->add_space_prefix, err);
+    if (!code && d->add_space_prefix)
+        code = mxc_tokdesc_add_step(d, &d->normalizers, &prepend, err);
+    if (!code)
+        code = mxc_tokdesc_add_step(d, &d->normalizers, &spaces, err);
+    if (!code && !(code = mxc_tokdesc_add_step(d, &d->decoders, &back, err)) &&
+        !(code = mxc_tokdesc_add_step(d, &d->decoders, &bytes, err)))
+        code = mxc_tokdesc_add_step(d, &d->decoders, &fuse, err);
+    if (!code && d->add_space_prefix)
+        code = mxc_tokdesc_add_step(d, &d->decoders, &strip, err);
+    return code;
+}
+
+static enum mxc_code read_id(const struct mxc_gguf *gguf, const char *key, size_t n_ids,
+                             uint32_t *out, struct mxc_err *err) {
+    int64_t id = *out == MXC_TOK_NO_ID ? -1 : (int64_t)*out;
+    enum mxc_code code = mxc_gguf_get_int(gguf, key, -1, UINT32_MAX, &id, err);
+    /* files carry placeholders such as 4294967295 for "none" */
+    if (!code)
+        *out = id < 0 || (uint64_t)id >= n_ids ? MXC_TOK_NO_ID : (uint32_t)id;
+    return code;
+}
+
+static enum mxc_code read_ends(const struct mxc_gguf *gguf, struct mxc_tokdesc *d,
+                               struct mxc_err *err) {
+    static const char *const keys[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+    static const char *const names[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>",
+                                        "<|end|>",    "<end_of_turn>", "<end_of_utterance>"};
+    enum mxc_code code = MXC_OK;
+    if (d->eos != MXC_TOK_NO_ID)
+        code = mxc_tokdesc_add_id(d, &d->end_ids, d->eos, err);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !code; i++) {
+        uint32_t id = MXC_TOK_NO_ID;
+        code = read_id(gguf, keys[i], d->n_ids, &id, err);
+        if (!code && id != MXC_TOK_NO_ID && id != d->eos)
+            code = mxc_tokdesc_add_id(d, &d->end_ids, id, err);
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names && !code; i++) {
+        uint32_t id = mxc_tokdesc_find(d, mxc_str_of(names[i]));
+        if (id != MXC_TOK_NO_ID && d->tokens[id].type == MXC_TOKEN_CONTROL)
+            code = mxc_tokdesc_add_end(d, names[i], err);
+    }
+    return code;
+}
+
+static enum mxc_code read_all(const struct mxc_gguf *gguf, struct mxc_tokdesc *d,
+                              struct mxc_err *err) {
+    struct mxc_str model = {NULL, 0};
+    bool add_bos = false, add_eos = false;
+    enum mxc_code code = mxc_gguf_get_string(gguf, "tokenizer.ggml.model", &model, err);
+    if (code)
+        return code;
+    if (!model.ptr)
+        return mxc_err_set(err, MXC_E_NOT_FOUND, "the file has no tokenizer.ggml.model");
+    bool spm = mxc_str_is(model, "llama");
+    if (!spm && !mxc_str_is(model, "gpt2"))
+        return mxc_err_set(err, MXC_E_UNSUPPORTED,
+                           "tokenizer.ggml.model \"%.*s\" is not supported",
+                           (int)(model.length < 60 ? model.length : 60), model.ptr);
+    if ((code = read_tokens(gguf, d, err)) || (code = read_added(gguf, d, err)))
+        return code;
+    code = spm ? read_spm(gguf, d, err) : read_bpe(gguf, d, &add_bos, err);
+    add_bos |= spm;
+    if (code || (code = read_id(gguf, "tokenizer.ggml.bos_token_id", d->n_ids, &d->bos, err)) ||
+        (code = read_id(gguf, "tokenizer.ggml.eos_token_id", d->n_ids, &d->eos, err)) ||
+        (code = read_id(gguf, "tokenizer.ggml.padding_token_id", d->n_ids, &d->pad, err)) ||
+        (code = read_id(gguf, "tokenizer.ggml.unknown_token_id", d->n_ids, &d->unk, err)) ||
+        (code = mxc_gguf_get_bool(gguf, "tokenizer.ggml.add_bos_token", &add_bos, err)) ||
+        (code = mxc_gguf_get_bool(gguf, "tokenizer.ggml.add_eos_token", &add_eos, err)))
+        return code;
+    if (!spm)
+        d->unk = MXC_TOK_NO_ID; /* byte-level: nothing is unknown, whatever the file names */
+    if (add_bos && d->bos != MXC_TOK_NO_ID)
+        code = mxc_tokdesc_add_id(d, &d->prefix, d->bos, err);
+    if (!code && add_eos && d->eos != MXC_TOK_NO_ID)
+        code = mxc_tokdesc_add_id(d, &d->suffix, d->eos, err);
+    return code ? code : read_ends(gguf, d, err);
+}
+
+enum mxc_code mxc_gguf_tokenizer_load(const struct mxc_gguf *gguf, struct mxc_tokdesc *desc,
+                                      struct mxc_err *err) {
+    struct mxc_tokdesc d;
+    mxc_tokdesc_init(&d);
+    enum mxc_code code = read_all(gguf, &d, err);
+    if (code) {
+        mxc_tokdesc_fini(&d);
+        mxc_err_context(err, "%s", mxc_gguf_file(gguf)->path);
+    } else {
+        *desc = d;
+    }
+    return code;
+}

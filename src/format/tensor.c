@@ -1,0 +1,104 @@
+/* Rows of a logical tensor: decoding, group view, page dropping. In: a tensor that the loader has
+ * checked (sizes agree with shape and storage). Out: floats or codes of one row. The rope
+ * permutation of GGUF q and k rows is undone here and nowhere else. */
+#include "format/weights.h"
+
+#include "quant/decode.h"
+
+int64_t mxc_tensor_columns(const struct mxc_tensor *tensor) {
+    return tensor->n_dims ? tensor->shape[tensor->n_dims - 1] : 1;
+}
+
+int64_t mxc_tensor_rows(const struct mxc_tensor *tensor) {
+    int64_t rows = 1;
+    for (int i = 0; i + 1 < tensor->n_dims; i++)
+        rows *= tensor->shape[i];
+    return rows;
+}
+
+/* Where logical row `row` of `rows` stands in the file: files of llama-like architectures hold
+ * rows i and i + d/2 of a head of d rows side by side. */
+static int64_t file_row(const struct mxc_tensor *t, int64_t row, int64_t rows) {
+    if (!t->permuted_heads)
+        return row;
+    int64_t d = rows / t->permuted_heads, half = d / 2, head = row / d, x = row % d;
+    return head * d + x % half * 2 + x / half;
+}
+
+static size_t row_bytes(const struct mxc_tensor *t) {
+    int64_t rows = mxc_tensor_rows(t);
+    return rows > 0 ? t->bytes / (size_t)rows : 0;
+}
+
+static struct mxc_mlx_row mlx_row(const struct mxc_tensor *t, int64_t row) {
+    size_t n = (size_t)mxc_tensor_columns(t);
+    size_t step = n / t->group * mxc_storage_info(t->scale_storage)->block_bytes * (size_t)row;
+    return (struct mxc_mlx_row){
+        .codes = t->data + row_bytes(t) * (size_t)row,
+        .scales = t->scales + step,
+        .biases = t->biases + step,
+        .n = n,
+        .bits = t->bits,
+        .group = t->group,
+        .scale_storage = t->scale_storage,
+    };
+}
+
+void mxc_tensor_row(const struct mxc_tensor *tensor, int64_t row, float *out) {
+    size_t n = (size_t)mxc_tensor_columns(tensor);
+    if (tensor->storage == MXC_ST_MLX_AFFINE) {
+        struct mxc_mlx_row r = mlx_row(tensor, row);
+        mxc_mlx_decode(&r, out);
+        return;
+    }
+    if (tensor->permuted_heads && tensor->n_dims == 1) { /* a bias: its numbers are permuted */
+        size_t width = mxc_storage_info(tensor->storage)->block_bytes;
+        for (size_t i = 0; i < n; i++) {
+            size_t at = (size_t)file_row(tensor, (int64_t)i, (int64_t)n);
+            mxc_quant_decode(tensor->storage, tensor->data + at * width, 1, out + i);
+        }
+        return;
+    }
+    size_t at = (size_t)file_row(tensor, row, mxc_tensor_rows(tensor));
+    mxc_quant_decode(tensor->storage, tensor->data + at * row_bytes(tensor), n, out);
+}
+
+bool mxc_tensor_group_form(const struct mxc_tensor *tensor, struct mxc_group_form *form) {
+    if (tensor->storage != MXC_ST_MLX_AFFINE)
+        return mxc_quant_group_form(tensor->storage, form);
+    *form = (struct mxc_group_form){tensor->group, tensor->bits, -1};
+    return true;
+}
+
+void mxc_tensor_group_row(const struct mxc_tensor *tensor, int64_t row,
+                          const struct mxc_group_row *out) {
+    if (tensor->storage == MXC_ST_MLX_AFFINE) {
+        struct mxc_mlx_row r = mlx_row(tensor, row);
+        mxc_mlx_groups(&r, out);
+        return;
+    }
+    size_t at = (size_t)file_row(tensor, row, mxc_tensor_rows(tensor));
+    mxc_quant_groups(tensor->storage, tensor->data + at * row_bytes(tensor),
+                     (size_t)mxc_tensor_columns(tensor), out);
+}
+
+/* The start is rounded down to a page, so that drops of consecutive rows leave no page behind. */
+static void drop(const struct mxc_file *file, const uint8_t *data, size_t begin, size_t end) {
+    const size_t page = 4096;
+    size_t offset = (size_t)(data - file->data);
+    size_t from = (offset + begin) / page * page;
+    mxc_file_drop(file, from, offset + end - from);
+}
+
+void mxc_tensor_drop(const struct mxc_tensor *tensor, int64_t row0, int64_t row1) {
+    if (row0 >= row1)
+        return;
+    size_t step = row_bytes(tensor), a = (size_t)row0, b = (size_t)row1;
+    drop(tensor->file, tensor->data, a * step, b * step);
+    if (tensor->storage != MXC_ST_MLX_AFFINE)
+        return;
+    step = (size_t)mxc_tensor_columns(tensor) / tensor->group *
+           mxc_storage_info(tensor->scale_storage)->block_bytes;
+    drop(tensor->scales_file, tensor->scales, a * step, b * step);
+    drop(tensor->biases_file, tensor->biases, a * step, b * step);
+}

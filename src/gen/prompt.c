@@ -1,0 +1,340 @@
+/* Messages to ids. What a template wants (content as text or as parts, arguments as an object or as
+ * text) is found out by rendering a needle, once per template, when a request first depends on it. */
+#define _GNU_SOURCE
+#include "gen/prompt.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+enum { NO = 1, YES = 2 };
+static const char needle[] = "mXcNeEdLe";
+
+static bool uses_tools(const struct mxc_chat *chat, const json_t *variables) {
+    return chat->tool_text && json_array_size(json_object_get(variables, "tools"));
+}
+
+static struct mxc_chat_habits *habits_for(struct mxc_chat *chat, const json_t *variables) {
+    return uses_tools(chat, variables) ? &chat->tool_habits : &chat->habits;
+}
+
+/* Renders one user message (and a call by the assistant, when there are arguments) with the content
+ * given. Takes both values in. */
+static bool shows_needle(const struct mxc_chat *chat, const json_t *variables, json_t *content,
+                         json_t *arguments, const char *unwanted) {
+    struct mxc_jinja_result result;
+    bool yes = false;
+    json_t *call = arguments ? json_pack("{s:s,s:o,s:[{s:s,s:s,s:{s:s,s:o}}]}", "role", "assistant",
+                                         "content", json_string(""), "tool_calls", "type",
+                                         "function", "id", "call00001", "function", "name", "f",
+                                         "arguments", arguments)
+                             : NULL;
+    json_t *vars = json_object();
+    json_t *messages = json_pack("[{s:s,s:o}]", "role", "user", "content", content);
+    if (call)
+        (void)json_array_append_new(messages, call);
+    bool ok = vars && messages && (!arguments || call) &&
+              (!variables || !json_object_update(vars, (json_t *)(uintptr_t)variables)) &&
+              !json_object_set(vars, "messages", messages);
+    if (ok && mxc_chat_render(chat, vars, NULL, &result, NULL) == MXC_OK) {
+        yes = result.text && strstr(result.text, needle) &&
+              (!unwanted || !strstr(result.text, unwanted));
+        mxc_jinja_result_fini(&result);
+    }
+    json_decref(messages);
+    json_decref(vars);
+    return yes;
+}
+
+static json_t *text_parts(const char *text, size_t length) {
+    return json_pack("[{s:s,s:s%}]", "type", "text", "text", text, length);
+}
+
+static bool takes_text(struct mxc_chat *chat, const json_t *variables) {
+    struct mxc_chat_habits *h = habits_for(chat, variables);
+    int known = atomic_load(&h->text);
+    if (!known) {
+        known = shows_needle(chat, variables, json_string(needle), NULL, NULL) ? YES : NO;
+        atomic_store(&h->text, known);
+    }
+    return known == YES;
+}
+
+/* A template that knows only text prints the list itself. */
+static bool takes_parts(struct mxc_chat *chat, const json_t *variables) {
+    struct mxc_chat_habits *h = habits_for(chat, variables);
+    int known = atomic_load(&h->parts);
+    if (!known) {
+        json_t *parts = text_parts(needle, strlen(needle));
+        known = shows_needle(chat, variables, parts, NULL, "type") ? YES : NO;
+        atomic_store(&h->parts, known);
+    }
+    return known == YES;
+}
+
+static bool takes_object_arguments(struct mxc_chat *chat, const json_t *variables) {
+    struct mxc_chat_habits *h = habits_for(chat, variables);
+    int known = atomic_load(&h->object_arguments);
+    if (!known) {
+        json_t *object = json_pack("{s:s}", needle, needle);
+        /* in quotes of this kind it is the object's printed form, which is not JSON */
+        bool object_ok =
+            shows_needle(chat, variables, json_string("x"), object, "'mXcNeEdLe'");
+        json_t *text = json_string("{\"a\": \"mXcNeEdLe\"}");
+        bool text_ok = shows_needle(chat, variables, json_string("x"), text, NULL);
+        known = object_ok || !text_ok ? YES : NO;
+        atomic_store(&h->object_arguments, known);
+    }
+    return known == YES;
+}
+
+/* Text parts joined by newlines, as a string; NULL: out of memory. */
+static json_t *join_parts(const json_t *parts) {
+    struct mxc_buf text;
+    size_t i;
+    const json_t *part;
+    mxc_buf_init(&text, SIZE_MAX / 2);
+    json_array_foreach(parts, i, part) {
+        const json_t *value = json_object_get(part, "text");
+        if (i)
+            (void)mxc_buf_putc(&text, '\n');
+        (void)mxc_buf_append(&text, json_string_value(value), json_string_length(value));
+    }
+    json_t *joined =
+        text.failed ? NULL : json_stringn(mxc_buf_text(&text), text.length);
+    mxc_buf_fini(&text);
+    return joined;
+}
+
+static enum mxc_code check_parts(const json_t *parts, size_t message, struct mxc_err *err) {
+    size_t i;
+    const json_t *part;
+    json_array_foreach(parts, i, part) {
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (!type)
+            return mxc_err_set(err, MXC_E_ARG, "messages[%zu].content[%zu] has no type", message,
+                               i);
+        if (!strcmp(type, "image") || !strcmp(type, "image_url") || !strcmp(type, "input_image"))
+            return mxc_err_set(err, MXC_E_UNSUPPORTED,
+                               "messages[%zu].content[%zu]: the model takes no images", message, i);
+        if (strcmp(type, "text") != 0)
+            return mxc_err_set(err, MXC_E_UNSUPPORTED,
+                               "messages[%zu].content[%zu]: parts of type \"%.40s\" are not "
+                               "supported",
+                               message, i, type);
+        if (!json_is_string(json_object_get(part, "text")))
+            return mxc_err_set(err, MXC_E_ARG, "messages[%zu].content[%zu].text is not text",
+                               message, i);
+    }
+    return MXC_OK;
+}
+
+/* Brings a message's content into the form that the template takes. */
+static enum mxc_code set_content(struct mxc_chat *chat, const json_t *variables, json_t *message,
+                                 size_t index, struct mxc_err *err) {
+    json_t *content = json_object_get(message, "content"), *wanted = NULL;
+    if (!content || json_is_null(content)) {
+        wanted = json_string("");
+    } else if (json_is_array(content)) {
+        enum mxc_code code = check_parts(content, index, err);
+        if (code)
+            return code;
+        if (takes_parts(chat, variables))
+            return MXC_OK;
+        wanted = join_parts(content);
+    } else if (!json_is_string(content)) {
+        return mxc_err_set(err, MXC_E_ARG, "messages[%zu].content is neither text nor a list",
+                           index);
+    } else if (takes_text(chat, variables) || !takes_parts(chat, variables)) {
+        return MXC_OK;
+    } else {
+        wanted = text_parts(json_string_value(content), json_string_length(content));
+    }
+    return json_object_set_new(message, "content", wanted) ? mxc_err_nomem(err) : MXC_OK;
+}
+
+/* Arguments of a call: OpenAI has them as JSON text, templates mostly as an object. */
+static enum mxc_code set_arguments(struct mxc_chat *chat, const json_t *variables, json_t *calls,
+                                   size_t index, struct mxc_err *err) {
+    size_t i;
+    json_t *call;
+    if (!json_is_array(calls))
+        return mxc_err_set(err, MXC_E_ARG, "messages[%zu].tool_calls is not a list", index);
+    json_array_foreach(calls, i, call) {
+        json_t *function = json_object_get(call, "function"), *parsed = NULL;
+        json_t *arguments = json_object_get(function, "arguments");
+        if (!json_is_string(json_object_get(function, "name")))
+            return mxc_err_set(err, MXC_E_ARG,
+                               "messages[%zu].tool_calls[%zu] has no function with a name", index,
+                               i);
+        if (json_is_string(arguments)) {
+            const char *text = json_string_value(arguments);
+            size_t length = json_string_length(arguments);
+            enum mxc_code code =
+                length ? mxc_json_parse(text, length, "arguments", &parsed, err) : MXC_OK;
+            if (!length)
+                parsed = json_object();
+            if (code == MXC_E_NOMEM)
+                return code;
+            if (code || !json_is_object(parsed)) {
+                json_decref(parsed);
+                return mxc_err_set(err, MXC_E_ARG,
+                                   "messages[%zu].tool_calls[%zu].function.arguments is not a "
+                                   "JSON object",
+                                   index, i);
+            }
+        } else if (json_is_object(arguments)) {
+            parsed = json_incref(arguments);
+        } else if (arguments && !json_is_null(arguments)) {
+            return mxc_err_set(err, MXC_E_ARG,
+                               "messages[%zu].tool_calls[%zu].function.arguments is neither text "
+                               "nor an object",
+                               index, i);
+        } else {
+            parsed = json_object();
+        }
+        if (!takes_object_arguments(chat, variables)) {
+            char *text = json_is_string(arguments) ? NULL : mxc_json_dump(parsed);
+            json_decref(parsed);
+            parsed = text ? json_string(text) : json_incref(arguments);
+            mxc_mem_free(text);
+        }
+        if (json_object_set_new(function, "arguments", parsed))
+            return mxc_err_nomem(err);
+    }
+    return MXC_OK;
+}
+
+enum mxc_code mxc_prompt_normalise(struct mxc_chat *chat, const json_t *messages,
+                                   const json_t *variables, json_t **out, struct mxc_err *err) {
+    enum mxc_code code = MXC_OK;
+    size_t i;
+    json_t *message;
+    if (!json_is_array(messages) || !json_array_size(messages))
+        return mxc_err_set(err, MXC_E_ARG, "messages is not a list with at least one message");
+    if (variables && !json_is_object(variables))
+        return mxc_err_set(err, MXC_E_ARG, "the template's variables are not an object");
+    json_t *copy = json_deep_copy(messages);
+    if (!copy)
+        return mxc_err_nomem(err);
+    const char *text = uses_tools(chat, variables) ? chat->tool_text : chat->text;
+    bool knows_developer = text && strstr(text, "developer");
+    json_array_foreach(copy, i, message) {
+        const char *role = json_string_value(json_object_get(message, "role"));
+        json_t *calls = json_object_get(message, "tool_calls");
+        if (!role) {
+            code = mxc_err_set(err, MXC_E_ARG, "messages[%zu] has no role", i);
+            break;
+        }
+        if (!strcmp(role, "developer") && !knows_developer &&
+            json_object_set_new(message, "role", json_string("system"))) {
+            code = mxc_err_nomem(err);
+            break;
+        }
+        code = set_content(chat, variables, message, i, err);
+        if (!code && calls && !json_is_null(calls))
+            code = set_arguments(chat, variables, calls, i, err);
+        if (code)
+            break;
+    }
+    if (code) {
+        json_decref(copy);
+        return code;
+    }
+    *out = copy;
+    return MXC_OK;
+}
+
+/* The text of the last message, white space at its ends apart; empty when it has none. */
+static struct mxc_str final_text(const json_t *messages) {
+    const json_t *content =
+        json_object_get(json_array_get(messages, json_array_size(messages) - 1), "content");
+    if (json_is_array(content))
+        content = json_object_get(json_array_get(content, json_array_size(content) - 1), "text");
+    struct mxc_str s = {json_string_value(content), json_string_length(content)};
+    while (s.length && strchr(" \t\r\n", s.ptr[0]))
+        s.ptr++, s.length--;
+    while (s.length && strchr(" \t\r\n", s.ptr[s.length - 1]))
+        s.length--;
+    return s;
+}
+
+/* Cuts the rendered text behind the last place where the final message stands, so that what the
+ * template puts after a finished message is not there. */
+static enum mxc_code cut_final(const json_t *messages, size_t *length, const char *text,
+                               struct mxc_err *err) {
+    struct mxc_str final = final_text(messages);
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    if (!role || strcmp(role, "assistant") != 0 || !final.length)
+        return mxc_err_set(err, MXC_E_ARG,
+                           "only an assistant message with text at the end can be continued");
+    const char *found = NULL, *from = text, *end = text + *length, *at;
+    while ((at = memmem(from, (size_t)(end - from), final.ptr, final.length))) {
+        found = at;
+        from = at + 1;
+    }
+    if (!found)
+        return mxc_err_set(err, MXC_E_TEMPLATE,
+                           "chat template: the message to continue does not show in its text");
+    *length = (size_t)(found - text) + final.length;
+    return MXC_OK;
+}
+
+static enum mxc_code encode(const struct mxc_chat *chat, const struct mxc_jinja_result *result,
+                            size_t length, struct mxc_ids *ids, struct mxc_err *err) {
+    struct mxc_encode_options options = {.parse_special = true};
+    size_t n = 0;
+    struct mxc_text_span *spans = mxc_mem_array(result->n_spans, sizeof *spans);
+    if (!spans)
+        return mxc_err_nomem(err);
+    for (size_t i = 0; i < result->n_spans && result->spans[i].offset < length; i++) {
+        const struct mxc_jinja_span *s = &result->spans[i];
+        size_t rest = length - s->offset;
+        spans[n++] = (struct mxc_text_span){result->text + s->offset,
+                                            s->length < rest ? s->length : rest, s->trusted};
+    }
+    enum mxc_code code = mxc_tokenizer_encode(chat->tokenizer, spans, n, options, ids, err);
+    mxc_mem_free(spans);
+    return code;
+}
+
+enum mxc_code mxc_prompt_build(struct mxc_chat *chat, const struct mxc_prompt_input *input,
+                               struct mxc_prompt_ids *out, struct mxc_err *err) {
+    struct mxc_jinja_result result;
+    struct mxc_prompt_ids prompt = {.inside = false};
+    json_t *messages = NULL, *vars = NULL;
+    enum mxc_code code =
+        mxc_prompt_normalise(chat, input->messages, input->variables, &messages, err);
+    if (code)
+        return code;
+    bool generation = !input->no_generation_prompt && !input->continue_final;
+    vars = json_object();
+    if (!vars ||
+        json_object_set_new(vars, "add_generation_prompt", json_boolean(generation)) ||
+        (input->variables &&
+         json_object_update(vars, (json_t *)(uintptr_t)input->variables)) ||
+        json_object_set(vars, "messages", messages)) {
+        code = mxc_err_nomem(err);
+        goto out;
+    }
+    if ((code = mxc_chat_render(chat, vars, NULL, &result, err)))
+        goto out;
+    size_t length = result.length;
+    if (input->continue_final)
+        code = cut_final(messages, &length, result.text, err);
+    if (!code)
+        code = encode(chat, &result, length, &prompt.ids, err);
+    if (!code) {
+        prompt.inside =
+            mxc_reasoning_is_open(chat->marks, (struct mxc_str){result.text, length});
+        *out = prompt;
+    } else {
+        mxc_ids_fini(&prompt.ids);
+    }
+    mxc_jinja_result_fini(&result);
+out:
+    json_decref(vars);
+    json_decref(messages);
+    return code;
+}

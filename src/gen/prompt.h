@@ -1,0 +1,32 @@
+/* Prompt: OpenAI-style messages through the chat template to ids. Control tokens come from the
+ * template's own text only, never from what a message says. */
+#ifndef MXC_GEN_PROMPT_H
+#define MXC_GEN_PROMPT_H
+
+#include "gen/chat.h"
+
+struct mxc_prompt_input {
+    /* Non-empty list of {"role", "content", ...}. content: text, null, or a list of
+     * {"type": "text", "text": ...}. tool_calls may carry arguments as text or as an object. */
+    const json_t *messages;
+    const json_t *variables; /* more for the template ("tools", ...), an object or NULL; wins */
+    bool no_generation_prompt;
+    bool continue_final; /* the last message, the assistant's, is the beginning of the answer */
+};
+
+struct mxc_prompt_ids {
+    struct mxc_ids ids; /* release with mxc_ids_fini */
+    bool inside;        /* the prompt leaves the model inside its reasoning marks */
+};
+
+/* *out is written on success only. MXC_E_ARG: messages that are malformed (the error names the
+ * place); MXC_E_UNSUPPORTED: parts that the model cannot take; MXC_E_TEMPLATE: the template's word. */
+enum mxc_code mxc_prompt_build(struct mxc_chat *chat, const struct mxc_prompt_input *input,
+                               struct mxc_prompt_ids *out, struct mxc_err *err) MXC_MUST;
+/* The messages as the template will get them: content as text or as parts, whatever it takes,
+ * arguments as objects. *out is owned by the caller (json_decref). */
+enum mxc_code mxc_prompt_normalise(struct mxc_chat *chat, const json_t *messages,
+                                   const json_t *variables, json_t **out,
+                                   struct mxc_err *err) MXC_MUST;
+
+#endif

@@ -1,0 +1,37 @@
+/* Normalisers: Unicode forms, case, accents, replacement. Texts carry an optional tag per byte that
+ * says which bytes came from untrusted input; a tag follows its character through every step, and
+ * a character made of several is tagged when one of them was. */
+#ifndef MXC_TEXT_NORMALIZE_H
+#define MXC_TEXT_NORMALIZE_H
+
+#include "base/tokdesc.h"
+#include "text/regex.h"
+
+/* Growing text. Failed appends are sticky, as in mxc_buf. */
+struct mxc_text {
+    char *data;
+    uint8_t *tags; /* NULL unless tagged */
+    size_t length, capacity;
+    bool tagged, failed;
+};
+
+void mxc_text_init(struct mxc_text *text, bool tagged);
+void mxc_text_fini(struct mxc_text *text);
+void mxc_text_clear(struct mxc_text *text);
+/* tags: one per byte, or NULL for all `tag`. */
+void mxc_text_append(struct mxc_text *text, const char *bytes, size_t length, const uint8_t *tags,
+                     uint8_t tag);
+
+struct mxc_normalizer;
+
+/* Borrows nothing of steps. */
+enum mxc_code mxc_normalizer_new(const struct mxc_tok_steps *steps, struct mxc_normalizer **out,
+                                 struct mxc_err *err) MXC_MUST;
+void mxc_normalizer_free(struct mxc_normalizer *normalizer);
+bool mxc_normalizer_is_empty(const struct mxc_normalizer *normalizer);
+/* Normalises text in place; spare is scratch of the same kind. Well-formed UTF-8 in and out. */
+enum mxc_code mxc_normalizer_run(const struct mxc_normalizer *normalizer, struct mxc_text *text,
+                                 struct mxc_text *spare, struct mxc_regex_scratch *scratch,
+                                 struct mxc_err *err) MXC_MUST;
+
+#endif

@@ -1,0 +1,30 @@
+/* Inside of the tokeniser: what its files share. */
+#ifndef MXC_TEXT_TOKENIZER_PRIV_H
+#define MXC_TEXT_TOKENIZER_PRIV_H
+
+#include "text/added.h"
+#include "text/bpe.h"
+#include "text/decode_plan.h"
+#include "text/normalize.h"
+#include "text/pretok.h"
+#include "text/tokenizer.h"
+
+struct mxc_tokenizer {
+    struct mxc_tokdesc desc;
+    struct mxc_normalizer *normalizer;
+    struct mxc_pretok *pretok;
+    struct mxc_bpe *bpe;
+    struct mxc_added *raw;        /* matched before normalisation */
+    struct mxc_added *normalized; /* matched after, by their normalised text */
+    uint8_t *flags;               /* per id: FLAG_* */
+    struct mxc_decode_plan plan;
+};
+
+enum { MXC_FLAG_SPECIAL = 1, MXC_FLAG_CONTROL = 2 };
+
+/* Appends bytes with malformed sequences replaced by U+FFFD. */
+void mxc_decode_sanitize(struct mxc_buf *out, const char *bytes, size_t n);
+/* Length of the well-formed prefix (*valid), or of the malformed sequence at the start. n > 0. */
+size_t mxc_decode_scan(const char *bytes, size_t n, bool *valid);
+
+#endif

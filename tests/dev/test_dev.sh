@@ -1,0 +1,75 @@
+#!/bin/bash
+# ./dev as a newcomer meets it: the list of verbs, usage errors, and what it says when packages are
+# missing and it may not install them. apt, sudo and the package list are stood in for.
+set -uo pipefail
+source=${MXC_SOURCE:-$(dirname "$(readlink -f "$0")")/../..}
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+failures=0
+
+fail() {
+    echo "FAIL: $*"
+    failures=$((failures + 1))
+}
+
+tool() { # NAME SCRIPT
+    printf '#!/bin/bash\n%s\n' "$2" >"$dir/bin/$1"
+    chmod +x "$dir/bin/$1"
+}
+
+# A copy, so that logs and builds of the test do not touch the tree.
+mkdir -p "$dir/bin" "$dir/tree"
+cp "$source/dev" "$dir/tree/dev"
+dev=$dir/tree/dev
+
+out=$("$dev") || fail "no verb: status $?"
+for verb in setup build demo check oracle bench fuzz fmt install; do
+    grep -qE "^  $verb( |$)" <<<"$out" || fail "$verb is not listed"
+done
+out=$("$dev" nonsense 2>&1)
+[ $? -eq 2 ] || fail "unknown verb: status is not 2"
+grep -q 'no verb "nonsense"' <<<"$out" || fail "unknown verb: $out"
+"$dev" check --nonsense >/dev/null 2>&1
+[ $? -eq 2 ] || fail "unknown option: status is not 2"
+"$dev" oracle "$dir/none" >/dev/null 2>&1
+[ $? -eq 2 ] || fail "oracle without a folder: status is not 2"
+
+# All but two packages are there; not root; no sudo that works.
+tool id 'echo 1000'
+tool sudo 'exit 1'
+tool dpkg-query 'shift 2; for p in "$@"; do
+    case $p in gcc | cmake) ;; *) echo "$p installed" ;; esac
+done'
+tool apt-get 'echo "apt-get $*" >>"'"$dir"'/calls"'
+out=$(PATH=$dir/bin:$PATH "$dev" build 2>&1 </dev/null)
+[ $? -eq 1 ] || fail "no root: status is not 1"
+grep -qF '    apt-get update && apt-get install -y --no-install-recommends gcc cmake' <<<"$out" ||
+    fail "no root: the line to run is not shown: $out"
+[ ! -e "$dir/calls" ] || fail "no root: apt was called"
+
+# Root: exactly what is missing is installed, and a failure stops with the log's end.
+tool id 'echo 0'
+tool dpkg-query 'shift 2; for p in "$@"; do
+    [ -e "'"$dir"'/calls" ] || [ "$p" != gcc ] && echo "$p installed"
+done'
+out=$(PATH=$dir/bin:$PATH "$dev" setup 2>&1 </dev/null) || fail "setup: status $?: $out"
+[ "$(cat "$dir/calls")" = "apt-get update
+apt-get install -y --no-install-recommends gcc" ] || fail "setup called: $(cat "$dir/calls")"
+: >"$dir/calls"
+PATH=$dir/bin:$PATH "$dev" setup >/dev/null 2>&1 </dev/null || fail "setup again: status $?"
+[ ! -s "$dir/calls" ] || fail "setup again called apt"
+rm "$dir/calls"
+tool apt-get 'echo "no such package"; exit 100'
+out=$(PATH=$dir/bin:$PATH "$dev" setup 2>&1 </dev/null)
+[ $? -eq 1 ] || fail "failing apt: status is not 1"
+grep -q 'FAILED' <<<"$out" && grep -q 'no such package' <<<"$out" || fail "failing apt: $out"
+
+# Root is not needed where sudo works.
+tool id 'echo 1000'
+tool sudo '[ "$1" = -n ] && exit 0; "$@"'
+tool apt-get 'echo "apt-get $*" >>"'"$dir"'/calls"'
+PATH=$dir/bin:$PATH "$dev" setup >/dev/null 2>&1 </dev/null || fail "sudo: status $?"
+grep -q 'install' "$dir/calls" || fail "sudo: apt was not called"
+
+[ $failures -eq 0 ] && echo "./dev behaves"
+exit $((failures > 0))

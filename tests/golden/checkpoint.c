@@ -1,0 +1,134 @@
+/* Golden checkpoints, see checkpoint.h. */
+#define _GNU_SOURCE
+#include "golden/checkpoint.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void need(enum mxc_code code, const struct mxc_err *err, const char *what) {
+    if (code)
+        print_message("%s: %s\n", what, err->message);
+    assert_int_equal(code, MXC_OK);
+}
+
+static void path_of(char path[512], const char *name, const char *file) {
+    snprintf(path, 512, "%s/golden/%s%s%s", MXC_TEST_DATA, name, *file ? "/" : "", file);
+}
+
+void checkpoint_open(struct checkpoint *c, const char *name) {
+    char path[512];
+    struct mxc_err err;
+    *c = (struct checkpoint){0};
+    snprintf(c->name, sizeof c->name, "%s", name);
+    path_of(path, name, "model.gguf");
+    if (access(path, R_OK))
+        path_of(path, name, "");
+    need(mxc_config_open(path, &c->config, &err), &err, name);
+    need(mxc_weights_open(path, c->config, &c->weights, &err), &err, name);
+    need(mxc_model_graph(c->config, c->weights, &c->graph, &err), &err, name);
+    path_of(path, name, "golden/golden.json");
+    need(mxc_json_load(path, 1 << 24, &c->golden, &err), &err, name);
+    path_of(path, name, "golden/golden.safetensors");
+    need(mxc_safetensors_open(path, &c->tensors, &err), &err, name);
+}
+
+void checkpoint_close(struct checkpoint *c) {
+    mxc_graph_free(c->graph);
+    mxc_weights_close(c->weights);
+    mxc_config_close(c->config);
+    json_decref(c->golden);
+    mxc_safetensors_close(c->tensors);
+}
+
+int32_t checkpoint_cases(const struct checkpoint *c) {
+    return (int32_t)json_array_size(json_object_get(c->golden, "cases"));
+}
+
+static int32_t *numbers(const json_t *array, int32_t *n) {
+    *n = (int32_t)json_array_size(array);
+    int32_t *out = calloc((size_t)*n + 1, sizeof *out);
+    assert_non_null(out);
+    for (int32_t i = 0; i < *n; i++)
+        out[i] = (int32_t)json_integer_value(json_array_get(array, (size_t)i));
+    return out;
+}
+
+static const float *floats(const struct checkpoint *c, const char *name, int32_t *n0, int32_t *n1) {
+    for (size_t i = 0; i < c->tensors->n_tensors; i++) {
+        const struct mxc_st_tensor *t = &c->tensors->tensors[i];
+        if (strcmp(t->name, name))
+            continue;
+        assert_int_equal(t->storage, MXC_ST_F32);
+        assert_int_equal(t->n_dims, 2);
+        *n0 = (int32_t)t->shape[0];
+        *n1 = (int32_t)t->shape[1];
+        return (const float *)(const void *)t->data;
+    }
+    fail_msg("%s: no golden tensor %s", c->name, name);
+    return NULL;
+}
+
+void checkpoint_case(const struct checkpoint *c, int32_t index, struct golden_case *out) {
+    const json_t *from = json_array_get(json_object_get(c->golden, "cases"), (size_t)index);
+    int32_t n, vocab;
+    *out = (struct golden_case){.name = json_string_value(json_object_get(from, "name"))};
+    out->ids = numbers(json_object_get(from, "ids"), &out->n_ids);
+    out->greedy = numbers(json_object_get(from, "greedy_ids"), &out->n_greedy);
+    assert_true(out->n_ids > 0 && out->n_greedy > 0);
+    const char *name = json_string_value(json_object_get(from, "logits"));
+    assert_non_null(name);
+    out->logits = floats(c, name, &out->n_rows, &vocab);
+    assert_int_equal(vocab, c->graph->vocab);
+    const json_t *rows = json_object_get(from, "logits_positions");
+    if (json_is_array(rows)) {
+        out->rows = numbers(rows, &n);
+        assert_int_equal(n, out->n_rows);
+    } else {
+        assert_int_equal(out->n_rows, out->n_ids);
+        out->rows = calloc((size_t)out->n_rows, sizeof *out->rows);
+        assert_non_null(out->rows);
+        for (int32_t i = 0; i < out->n_rows; i++)
+            out->rows[i] = i;
+    }
+    name = json_string_value(json_object_get(from, "layer_l2"));
+    assert_non_null(name);
+    out->layer_l2 = floats(c, name, &n, &out->n_l2);
+    assert_int_equal(n, c->graph->n_layers + 2);
+    assert_true(out->n_l2 == out->n_ids || out->n_l2 == out->n_rows);
+}
+
+void golden_case_fini(struct golden_case *out) {
+    free(out->ids);
+    free(out->greedy);
+    free(out->rows);
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(a, b);
+}
+
+int32_t checkpoint_list(char (**names)[CHECKPOINT_MAX_NAME]) {
+    char path[512], config[512];
+    int32_t n = 0;
+    DIR *dir = opendir(MXC_TEST_DATA "/golden");
+    assert_non_null(dir);
+    *names = NULL;
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (e->d_name[0] == '.' || strlen(e->d_name) >= CHECKPOINT_MAX_NAME)
+            continue;
+        path_of(path, e->d_name, "model.gguf");
+        path_of(config, e->d_name, "config.json");
+        if (access(path, R_OK) && access(config, R_OK)) /* a folder of something else */
+            continue;
+        *names = realloc(*names, (size_t)(n + 1) * sizeof **names);
+        assert_non_null(*names);
+        snprintf((*names)[n++], CHECKPOINT_MAX_NAME, "%s", e->d_name);
+    }
+    closedir(dir);
+    assert_true(n > 0);
+    qsort(*names, (size_t)n, sizeof **names, compare_names);
+    return n;
+}

@@ -1,0 +1,42 @@
+/* Golden checkpoints: a model folder of tests/data/golden, opened with its graph and its reference
+ * results. Asserts that everything opens. */
+#ifndef MXC_TESTS_GOLDEN_CHECKPOINT_H
+#define MXC_TESTS_GOLDEN_CHECKPOINT_H
+
+#include "test.h"
+
+#include "format/config.h"
+#include "format/safetensors.h"
+#include "models/family.h"
+
+enum { CHECKPOINT_MAX_NAME = 64 };
+
+struct checkpoint {
+    char name[CHECKPOINT_MAX_NAME];
+    struct mxc_config *config;
+    struct mxc_weights *weights;
+    struct mxc_graph *graph;
+    json_t *golden; /* golden.json */
+    struct mxc_safetensors *tensors;
+};
+
+/* One case of golden.json. */
+struct golden_case {
+    const char *name;
+    int32_t *ids, n_ids;
+    int32_t *greedy, n_greedy;
+    const float *logits; /* [n_rows][vocab] */
+    int32_t *rows, n_rows;
+    const float *layer_l2; /* [n_layers + 2][n_l2], of all rows or of `rows` */
+    int32_t n_l2;
+};
+
+void checkpoint_open(struct checkpoint *c, const char *name);
+void checkpoint_close(struct checkpoint *c);
+int32_t checkpoint_cases(const struct checkpoint *c);
+void checkpoint_case(const struct checkpoint *c, int32_t index, struct golden_case *out);
+void golden_case_fini(struct golden_case *out);
+/* Names of all model folders with logits, sorted; *names is owned by the caller (free). */
+int32_t checkpoint_list(char (**names)[CHECKPOINT_MAX_NAME]);
+
+#endif

@@ -1,0 +1,164 @@
+/* Golden checkpoints in exact precision, at every ISA level: logits, layer norms, 24 greedy tokens
+ * with the KV cache, and equal bits when the prompt goes in token by token. */
+#include "backend/runner.h"
+#include "golden/checkpoint.h"
+
+#include "base/cpu.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The manifest's tolerance for f32 arithmetic, of logits and of layer norms. */
+static const double tolerance = 1e-4;
+
+enum { MAX_TOKENS = 512, N_BLOCKS = 64 };
+
+/* ---- layer norms, through the tap */
+
+struct norms {
+    const struct mxc_graph *graph;
+    double *l2; /* [n_layers + 2][MAX_TOKENS] */
+    float *logits;
+};
+
+static void take_norms(void *user, const struct mxc_graph *graph, int32_t value, const float *data,
+                       int32_t rows, int32_t width) {
+    struct norms *norms = user;
+    if (value == graph->logits)
+        memcpy(norms->logits, data, (size_t)rows * (size_t)width * sizeof *data);
+    for (int32_t i = 0; i < graph->n_layers + 2; i++) {
+        if (graph->layer_values[i] != value)
+            continue;
+        for (int32_t r = 0; r < rows; r++) {
+            double sum = 0;
+            for (int32_t k = 0; k < width; k++) {
+                double x = (double)data[(size_t)r * (size_t)width + (size_t)k];
+                sum += x * x;
+            }
+            norms->l2[(size_t)i * MAX_TOKENS + (size_t)r] = sqrt(sum);
+        }
+    }
+}
+
+static double worst_norm(const struct golden_case *g, const struct norms *norms) {
+    double worst = 0;
+    for (int32_t i = 0; i < norms->graph->n_layers + 2; i++)
+        for (int32_t c = 0; c < g->n_l2; c++) {
+            int32_t row = g->n_l2 == g->n_ids ? c : g->rows[c];
+            double want = (double)g->layer_l2[(size_t)i * (size_t)g->n_l2 + (size_t)c];
+            double have = norms->l2[(size_t)i * MAX_TOKENS + (size_t)row];
+            worst = fmax(worst, fabs(have - want) / want);
+        }
+    return worst;
+}
+
+/* ---- cases */
+
+static double worst_logit(const struct golden_case *g, const float *logits, size_t vocab) {
+    double difference = 0, largest = 0;
+    for (int32_t r = 0; r < g->n_rows; r++)
+        for (size_t i = 0; i < vocab; i++) {
+            double want = (double)g->logits[(size_t)r * vocab + i];
+            double have = (double)logits[(size_t)g->rows[r] * vocab + i];
+            if (!(fabs(have - want) <= difference))
+                difference = fabs(have - want);
+            largest = fmax(largest, fabs(want));
+        }
+    return difference / largest;
+}
+
+static void check_greedy(struct runner *r, const struct golden_case *g) {
+    struct sequence s;
+    size_t vocab = (size_t)r->graph->vocab;
+    float *logits = calloc((size_t)g->n_ids * vocab, sizeof *logits);
+    assert_non_null(logits);
+    sequence_open(r, &s, g->n_ids + g->n_greedy);
+    struct feed feed = {&s, g->ids, g->n_ids, logits};
+    runner_step(r, &feed, 1, NULL, NULL);
+    const float *last = logits + (size_t)(g->n_ids - 1) * vocab;
+    for (int32_t i = 0; i < g->n_greedy; i++) {
+        int32_t best = 0;
+        for (int32_t k = 1; k < (int32_t)vocab; k++)
+            best = last[k] > last[best] ? k : best;
+        assert_int_equal(best, g->greedy[i]);
+        feed = (struct feed){&s, &best, 1, logits};
+        runner_step(r, &feed, 1, NULL, NULL);
+        last = logits;
+    }
+    sequence_close(&s);
+    free(logits);
+}
+
+static void check_case(struct runner *r, const struct checkpoint *c, const struct golden_case *g,
+                       double worst[2]) {
+    size_t vocab = (size_t)c->graph->vocab, n = (size_t)g->n_ids * vocab;
+    float *full = calloc(n, sizeof *full), *other = calloc(n, sizeof *other);
+    struct norms norms = {.graph = c->graph,
+                          .l2 =
+                              calloc((size_t)(c->graph->n_layers + 2) * MAX_TOKENS, sizeof(double)),
+                          .logits = calloc(n, sizeof(float))};
+    assert_true(full && other && norms.l2 && norms.logits && g->n_ids <= MAX_TOKENS);
+    runner_chunks(r, g->ids, g->n_ids, 0, full);
+    worst[0] = fmax(worst[0], worst_logit(g, full, vocab));
+
+    struct sequence s;
+    sequence_open(r, &s, g->n_ids);
+    struct feed feed = {&s, g->ids, g->n_ids, other};
+    runner_step(r, &feed, 1, take_norms, &norms);
+    sequence_close(&s);
+    assert_memory_equal(full, other, n * sizeof *full);
+    assert_memory_equal(full, norms.logits, n * sizeof *full);
+    worst[1] = fmax(worst[1], worst_norm(g, &norms));
+
+    runner_chunks(r, g->ids, g->n_ids, 1, other);
+    assert_memory_equal(full, other, n * sizeof *full);
+    check_greedy(r, g);
+    free(full);
+    free(other);
+    free(norms.l2);
+    free(norms.logits);
+}
+
+static void check_level(const struct checkpoint *c, enum mxc_cpu_level level) {
+    struct mxc_err err;
+    struct runner r;
+    double worst[2] = {0, 0};
+    assert_int_equal(mxc_cpu_mask(level, &err), MXC_OK);
+    struct runner_options options = {.threads = 2,
+                                     .precision = MXC_PRECISION_EXACT,
+                                     .max_rows = MAX_TOKENS,
+                                     .n_blocks = N_BLOCKS,
+                                     .stride = 1};
+    runner_open(&r, c->graph, c->weights, &options);
+    for (int32_t i = 0; i < checkpoint_cases(c); i++) {
+        struct golden_case g;
+        checkpoint_case(c, i, &g);
+        check_case(&r, c, &g, worst);
+        golden_case_fini(&g);
+    }
+    runner_close(&r);
+    print_message("%-32s %-7s logits %.1e  layer norms %.1e\n", c->name, mxc_cpu_level_name(level),
+                  worst[0], worst[1]);
+    assert_true(worst[0] <= tolerance);
+    assert_true(worst[1] <= tolerance);
+}
+
+static void test_all(void **state) {
+    (void)state;
+    char(*names)[CHECKPOINT_MAX_NAME];
+    int32_t n = checkpoint_list(&names);
+    for (int32_t i = 0; i < n; i++) {
+        struct checkpoint c;
+        checkpoint_open(&c, names[i]);
+        for (int level = 0; level <= (int)mxc_cpu_best(); level++)
+            check_level(&c, (enum mxc_cpu_level)level);
+        checkpoint_close(&c);
+    }
+    free(names);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
