@@ -2,7 +2,8 @@
  * "isa name" contains a FILTER) next to this machine's rulers, which are measured again before each
  * row, since a shared machine drifts. Matmuls: prefill (M = 512, preparing the activations
  * included) as share of the multiply-add peak, decode (M = 1 to 4 over more weights than the caches
- * hold) as share of the read bandwidth. Attention: causal prefill of 512 and decode at depth 8192. */
+ * hold) as share of the read bandwidth. Attention: causal prefill of 512 and decode at depth 8192.
+ */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/layout.h"
 #include "base/clock.h"
@@ -99,8 +100,7 @@ static void matmul_work(void *arg, int worker, int n) {
         w.data += (size_t)i * mxc_packed_bytes(&w);
         int32_t r0 = tiles * worker / n * MXC_PREPARE_TILE;
         int32_t r1 = tiles * (worker + 1) / n * MXC_PREPARE_TILE;
-        b->kernels->prepare[b->a.form](&b->a, b->x, (size_t)b->a.k, r0,
-                                       r1 < b->a.m ? r1 : b->a.m);
+        b->kernels->prepare[b->a.form](&b->a, b->x, (size_t)b->a.k, r0, r1 < b->a.m ? r1 : b->a.m);
         mxc_team_barrier(team, worker);
         b->kernels->matmul[w.layout](&w, &b->a, strips * worker / n, strips * (worker + 1) / n,
                                      b->out, (size_t)w.n, NULL);
@@ -119,8 +119,8 @@ static struct mxc_packed matrix(enum mxc_layout layout, int32_t n, int32_t k, in
                            .unit = 1};
     bool integer = layout == MXC_LAYOUT_I4 || layout == MXC_LAYOUT_I8;
     size_t number = layout == MXC_LAYOUT_F32 ? 4 : 2;
-    w.strip_bytes = integer ? (size_t)(k / group) * mxc_block_bytes(&w)
-                            : (size_t)k * MXC_STRIP * number;
+    w.strip_bytes =
+        integer ? (size_t)(k / group) * mxc_block_bytes(&w) : (size_t)k * MXC_STRIP * number;
     size_t bytes = mxc_packed_bytes(&w) * (size_t)copies;
     w.data = memory(bytes);
     for (size_t i = 0; i + 4 <= bytes; i += 4) {
@@ -174,8 +174,8 @@ static void bench_matmul_decode(const struct row *row, int32_t group, bool affin
     int32_t n = 4096, k = 2048, most = 4;
     struct mxc_packed one = {.layout = layout, .n = n, .k = k, .group = group, .affine = affine};
     size_t number = layout == MXC_LAYOUT_F32 ? 4 : 2;
-    one.strip_bytes = group ? (size_t)(k / group) * mxc_block_bytes(&one)
-                            : (size_t)k * MXC_STRIP * number;
+    one.strip_bytes =
+        group ? (size_t)(k / group) * mxc_block_bytes(&one) : (size_t)k * MXC_STRIP * number;
     int copies = (int)(((size_t)160 << 20) / mxc_packed_bytes(&one)) + 1;
     struct matmul b = {.kernels = mxc_kernels_get(row->level), .copies = copies};
     b.w = matrix(layout, n, k, group, affine, copies);
@@ -190,8 +190,8 @@ static void bench_matmul_decode(const struct row *row, int32_t group, bool affin
         b.a = (struct mxc_activation){.form = form, .m = m, .k = k, .data = data};
         double read = mxc_ruler_read_gbs(team), t = best_time(matmul_work, &b);
         double gbs = (double)bytes / t * 1e-9;
-        printf("  %5dx%-5d g%-2d %-6s decode M=%d: %5.1f GB/s, %3.0f%% of %.1f read\n", n, k,
-               group, group ? affine ? "affine" : "plain" : "", m, gbs, gbs / read * 100, read);
+        printf("  %5dx%-5d g%-2d %-6s decode M=%d: %5.1f GB/s, %3.0f%% of %.1f read\n", n, k, group,
+               group ? affine ? "affine" : "plain" : "", m, gbs, gbs / read * 100, read);
     }
     mxc_mem_free_aligned(b.w.data, bytes + 16384);
     mxc_mem_free_aligned(data, act + 16384);
@@ -205,8 +205,8 @@ static void bench_matmul(const struct row *row) {
     static const struct {
         int32_t group;
         bool affine;
-    } i4[] = {{32, false}, {32, true}, {64, true}},
-      i8[] = {{16, false}, {32, false}, {64, true}}, none[] = {{0, false}}, *list = none;
+    } i4[] = {{32, false}, {32, true}, {64, true}}, i8[] = {{16, false}, {32, false}, {64, true}},
+      none[] = {{0, false}}, *list = none;
     size_t n = 1;
     if (row->index == MXC_LAYOUT_I4 || row->index == MXC_LAYOUT_I8) {
         list = row->index == MXC_LAYOUT_I4 ? i4 : i8;

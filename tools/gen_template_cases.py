@@ -7,6 +7,7 @@ The environment is the one Hugging Face chat templates run in. One case a line: 
 expected text or the kind of error. Cases stand in the tables below; ASTRAL etc. are for text beyond
 ASCII."""
 
+import copy
 import datetime
 import json
 import os
@@ -466,7 +467,7 @@ ERRORS = r"""
 def run(template, variables):
     case = {"template": template, "vars": variables}
     try:
-        case["expected"] = ENV.from_string(template).render(**variables)
+        case["expected"] = ENV.from_string(template).render(**copy.deepcopy(variables))
     except RecursionError:
         case["error"] = "RecursionError"
     except Exception as error:  # every kind is a case

@@ -18,7 +18,7 @@ void mxc_tokdesc_fini(struct mxc_tokdesc *desc) {
     mxc_mem_free(desc->bytes);
     mxc_mem_free(desc->tokens);
     mxc_mem_free(desc->merges);
-    mxc_mem_free(desc->slots);
+    mxc_mem_free_aligned(desc->slots, desc->n_slots * sizeof *desc->slots);
     mxc_mem_free(desc->added);
     mxc_arena_fini(&desc->arena);
     mxc_tokdesc_init(desc);
@@ -40,7 +40,7 @@ static bool grow(void **items, size_t *capacity, size_t need, size_t size) {
     return true;
 }
 
-static uint64_t mix(uint64_t a, uint64_t b) {
+static inline uint64_t mix(uint64_t a, uint64_t b) {
     __uint128_t r = (__uint128_t)a * b;
     return (uint64_t)r ^ (uint64_t)(r >> 64);
 }
@@ -58,7 +58,7 @@ static uint64_t load4(const char *p) {
 }
 
 /* Multiply-fold over eight bytes at a time; the tail is read with overlap. */
-static uint64_t hash_of(uint64_t seed, struct mxc_str s) {
+static inline uint64_t hash_of(uint64_t seed, struct mxc_str s) {
     const char *p = s.ptr;
     size_t n = s.length;
     uint64_t h = seed ^ n * 0xA0761D6478BD642Fu;
@@ -82,9 +82,18 @@ struct mxc_str mxc_tokdesc_bytes(const struct mxc_tokdesc *desc, uint32_t id) {
     return (struct mxc_str){desc->bytes + desc->tokens[id].offset, desc->tokens[id].length};
 }
 
-static bool same(const struct mxc_tokdesc *desc, uint32_t id, struct mxc_str s) {
+/* Short spellings are the rule: no call for them. */
+static inline bool same_bytes(const char *a, const char *b, size_t n) {
+    if (n > 8)
+        return !memcmp(a, b, n);
+    if (n >= 4)
+        return load4(a) == load4(b) && load4(a + n - 4) == load4(b + n - 4);
+    return !n || (a[0] == b[0] && a[n / 2] == b[n / 2] && a[n - 1] == b[n - 1]);
+}
+
+static inline bool same(const struct mxc_tokdesc *desc, uint32_t id, struct mxc_str s) {
     const struct mxc_tok_token *t = &desc->tokens[id];
-    return t->type && t->length == s.length && !memcmp(desc->bytes + t->offset, s.ptr, s.length);
+    return t->length == s.length && t->type && same_bytes(desc->bytes + t->offset, s.ptr, s.length);
 }
 
 static uint32_t find_hashed(const struct mxc_tokdesc *desc, struct mxc_str s, uint64_t hash) {
@@ -127,10 +136,11 @@ enum mxc_code mxc_tokdesc_index(struct mxc_tokdesc *desc, struct mxc_err *err) {
     size_t n = 1024;
     while (n < desc->n_ids * 2 + 512)
         n *= 2;
-    uint64_t *slots = mxc_mem_zalloc(n, sizeof *slots);
+    size_t bytes = n * sizeof *desc->slots; /* n is at most four times MXC_TOK_MAX_ID */
+    uint64_t *slots = mxc_mem_aligned(64, bytes, bytes >= MXC_TOK_HUGE_BYTES);
     if (!slots)
         return mxc_err_nomem(err);
-    mxc_mem_free(desc->slots);
+    mxc_mem_free_aligned(desc->slots, desc->n_slots * sizeof *slots);
     desc->slots = slots;
     desc->n_slots = n;
     desc->n_indexed = 0;
@@ -191,8 +201,8 @@ static uint32_t find_result(const struct mxc_tokdesc *desc, struct mxc_str a, st
     if (guess < desc->n_ids) {
         const struct mxc_tok_token *t = &desc->tokens[guess];
         const char *p = desc->bytes + t->offset;
-        if (t->type && t->length == a.length + b.length && !memcmp(p, a.ptr, a.length) &&
-            !memcmp(p + a.length, b.ptr, b.length))
+        if (t->type && t->length == a.length + b.length && same_bytes(p, a.ptr, a.length) &&
+            same_bytes(p + a.length, b.ptr, b.length))
             return guess;
     }
     if (a.length + b.length > desc->max_token_bytes)

@@ -100,7 +100,11 @@ struct mxc_tok_ids {
     size_t count;
 };
 
-enum { MXC_TOK_MAX_ID = 1 << 22, MXC_TOK_MAX_TOKEN_BYTES = 1 << 16 };
+enum {
+    MXC_TOK_MAX_ID = 1 << 22,
+    MXC_TOK_MAX_TOKEN_BYTES = 1 << 16,
+    MXC_TOK_HUGE_BYTES = 2 << 20 /* tables from this size on ask for huge pages */
+};
 #define MXC_TOK_NO_ID UINT32_MAX
 
 struct mxc_tokdesc {

@@ -1,8 +1,8 @@
 /* Paged KV bookkeeping over the pools and the prefix cache.
- * Invariants: a table holds one reference per entry that is not -1; entries of a kind other than the
- * window one are never -1; blocks [0, n_nodes) of a table are the blocks of its node chain (window
- * entries may differ: a node can have lost its own); blocks at and after n_tokens are not shared
- * while a step writes them. */
+ * Invariants: a table holds one reference per entry that is not -1; entries of a kind other than
+ * the window one are never -1; blocks [0, n_nodes) of a table are the blocks of its node chain
+ * (window entries may differ: a node can have lost its own); blocks at and after n_tokens are not
+ * shared while a step writes them. */
 #include "engine/blocks.h"
 
 #include "base/mem.h"
@@ -205,8 +205,8 @@ bool mxc_blocks_extend(struct mxc_blocks *blocks, struct mxc_table *table, int32
     for (int k = 0; k < MXC_N_KV_KINDS; k++) {
         if (!used(blocks, k) || (k == MXC_KV_WINDOW && !with_window))
             continue;
-        int32_t need = (n > table->n_blocks[k] ? n - table->n_blocks[k] : 0) +
-                       count_shared(blocks, table, k);
+        int32_t need =
+            (n > table->n_blocks[k] ? n - table->n_blocks[k] : 0) + count_shared(blocks, table, k);
         if (need > mxc_blocks_available(blocks, (enum mxc_kv_kind)k))
             return false;
     }

@@ -27,8 +27,8 @@ struct mxc_table {
     int32_t *blocks[MXC_N_KV_KINDS]; /* [capacity], -1: behind the window */
     int32_t n_blocks[MXC_N_KV_KINDS];
     int32_t capacity;
-    int32_t n_tokens; /* tokens whose K and V are written */
-    int32_t n_behind; /* window entries [0, n_behind) are -1 */
+    int32_t n_tokens;      /* tokens whose K and V are written */
+    int32_t n_behind;      /* window entries [0, n_behind) are -1 */
     int32_t node, n_nodes; /* last node of the chain of cached blocks, and its length */
     bool sealed;           /* commits no more (cache refused, or not wanted) */
 };

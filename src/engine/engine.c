@@ -1,7 +1,7 @@
 /* The engine: inbox (shared, behind one mutex), scheduler, step, sampling, events.
- * Invariants: a request is in exactly one of inbox, queue, running; it is on the live list until its
- * DONE event; the mutex is never held while an event function or the backend runs; a step's failure
- * ends the requests that had rows in it, and nothing else. */
+ * Invariants: a request is in exactly one of inbox, queue, running; it is on the live list until
+ * its DONE event; the mutex is never held while an event function or the backend runs; a step's
+ * failure ends the requests that had rows in it, and nothing else. */
 #define _GNU_SOURCE
 #include "engine/engine.h"
 
@@ -142,8 +142,8 @@ enum mxc_code mxc_engine_new(const struct mxc_engine_target *target,
         goto out;
     }
     if ((code = mxc_sched_init(&e->sched, &e->options, &blocks, err)) ||
-        (code = mxc_step_arrays_init(&e->arrays, options->max_rows, options->max_batch, graph,
-                                     err)) ||
+        (code =
+             mxc_step_arrays_init(&e->arrays, options->max_rows, options->max_batch, graph, err)) ||
         (code = mxc_sample_work_init(&e->work, graph->vocab, e->limits.context, err)) ||
         (code = target->ops->state_new(target->plan, options->n_blocks, &e->state, err)))
         goto out;
@@ -158,8 +158,8 @@ enum mxc_code mxc_engine_submit(struct mxc_engine *e, const struct mxc_prompt *p
                                 const struct mxc_request_params *params, uint64_t *id,
                                 struct mxc_err *err) {
     struct mxc_request *r;
-    enum mxc_code code = mxc_request_new(&e->limits, e->target.graph, &e->sched.blocks, prompt,
-                                         params, &r, err);
+    enum mxc_code code =
+        mxc_request_new(&e->limits, e->target.graph, &e->sched.blocks, prompt, params, &r, err);
     if (code)
         return code;
     r->submit_ns = e->options.clock();
@@ -386,6 +386,14 @@ bool mxc_engine_step(struct mxc_engine *e) {
     return mxc_engine_has_work(e);
 }
 
+int32_t mxc_engine_vocab(const struct mxc_engine *e) {
+    return e->limits.vocab;
+}
+
+int32_t mxc_engine_context(const struct mxc_engine *e) {
+    return e->limits.context;
+}
+
 bool mxc_engine_has_work(struct mxc_engine *e) {
     pthread_mutex_lock(&e->mutex);
     bool work = e->inbox != NULL;
@@ -408,7 +416,7 @@ void mxc_engine_clear_cache(struct mxc_engine *e) {
 void mxc_engine_free(struct mxc_engine *e) {
     if (!e)
         return;
-    if (e->state) { /* made last: the engine is whole and may hold requests */
+    if (e->state) {                      /* made last: the engine is whole and may hold requests */
         while (mxc_engine_has_work(e)) { /* an event may submit */
             drain(e);
             reap(e, e->sched.queue, &e->sched.n_queue, true);

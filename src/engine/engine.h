@@ -1,5 +1,6 @@
-/* Engine: continuous batching over one plan. Requests go in from any thread, token events come out on
- * the thread that steps the engine. It knows tokens, block tables and logits: no text, no families.
+/* Engine: continuous batching over one plan. Requests go in from any thread, token events come out
+ * on the thread that steps the engine. It knows tokens, block tables and logits: no text, no
+ * families.
  *
  * One call of mxc_engine_step drains the inbox, schedules, runs the plan once, samples and emits.
  * What a request generates does not depend on other requests: its sampler is its own, and the
@@ -66,29 +67,29 @@ struct mxc_event {
     float logprob;           /* TOKEN, when asked for: of the raw logits, finite */
     const struct mxc_top_logprob *top;
     int32_t n_top;
-    enum mxc_done_reason reason; /* DONE */
-    int32_t stop_id;             /* DONE: the token that ended it, or -1 */
-    const struct mxc_err *err;   /* DONE with MXC_DONE_ERROR, else NULL */
+    enum mxc_done_reason reason;           /* DONE */
+    int32_t stop_id;                       /* DONE: the token that ended it, or -1 */
+    const struct mxc_err *err;             /* DONE with MXC_DONE_ERROR, else NULL */
     const struct mxc_request_stats *stats; /* DONE */
 };
-/* Returns false to end the request now (DONE with MXC_DONE_STOP follows, unless it was that). Called
- * once with DONE for every submitted request, and never after it. */
+/* Returns false to end the request now (DONE with MXC_DONE_STOP follows, unless it was that).
+ * Called once with DONE for every submitted request, and never after it. */
 typedef bool mxc_event_fn(void *user, const struct mxc_event *event);
 
 struct mxc_request_params {
     struct mxc_sampling sampling;
-    int32_t max_tokens;       /* -1: to the end of the context; 0: prefill only */
-    const int32_t *eos_ids;   /* not honoured with ignore_eos */
+    int32_t max_tokens;     /* -1: to the end of the context; 0: prefill only */
+    const int32_t *eos_ids; /* not honoured with ignore_eos */
     int32_t n_eos_ids;
     bool ignore_eos;
-    const int32_t *stop_ids;  /* always honoured */
+    const int32_t *stop_ids; /* always honoured */
     int32_t n_stop_ids;
-    int32_t n_logprobs;       /* -1: none; 0: of the token; n: and of the n likeliest */
-    bool no_cache;            /* neither reads nor fills the prefix cache */
-    bool progress;            /* PROGRESS events while the prompt is worked off */
-    int32_t priority;         /* higher goes first */
-    uint64_t group;           /* requests of one group (not 0) with equal prompts prefill once */
-    uint64_t deadline_ns;     /* on the engine's clock; 0: none. Late is MXC_E_LIMIT */
+    int32_t n_logprobs;   /* -1: none; 0: of the token; n: and of the n likeliest */
+    bool no_cache;        /* neither reads nor fills the prefix cache */
+    bool progress;        /* PROGRESS events while the prompt is worked off */
+    int32_t priority;     /* higher goes first */
+    uint64_t group;       /* requests of one group (not 0) with equal prompts prefill once */
+    uint64_t deadline_ns; /* on the engine's clock; 0: none. Late is MXC_E_LIMIT */
     mxc_event_fn *event;
     void *user;
 };
@@ -147,6 +148,9 @@ void mxc_engine_cancel(struct mxc_engine *engine, uint64_t id);
 /* One round. Returns whether there is more to do. */
 bool mxc_engine_step(struct mxc_engine *engine);
 bool mxc_engine_has_work(struct mxc_engine *engine);
+/* Ids are below it; the tokens a sequence may have, prompt and answer. Fixed: from any thread. */
+int32_t mxc_engine_vocab(const struct mxc_engine *engine);
+int32_t mxc_engine_context(const struct mxc_engine *engine);
 /* A snapshot from the end of the last step; the queue counts are current. */
 void mxc_engine_get_stats(struct mxc_engine *engine, struct mxc_engine_stats *stats);
 /* Forgets all cached prefixes that no request uses. */

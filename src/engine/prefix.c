@@ -1,8 +1,8 @@
 /* Prefix cache: a forest of nodes in one array, found through a chained hash table.
  * Invariants: a node outlives its children; users of a node use all its ancestors; for every kind
  * but the window one, a user of a node holds the node's block, so a node without users holds idle
- * blocks only and the leaves among them can always be evicted. Window blocks are dropped one by one:
- * a node may stay as a link of the chain without its window block. */
+ * blocks only and the leaves among them can always be evicted. Window blocks are dropped one by
+ * one: a node may stay as a link of the chain without its window block. */
 #include "engine/prefix.h"
 
 #include "base/mem.h"

@@ -20,8 +20,8 @@ struct mxc_block_key {
 };
 
 struct mxc_prefix_node {
-    int32_t parent, next; /* -1: none; next in the hash bucket or free list */
-    int32_t n_children, n_users; /* users: sequences whose chain goes through the node */
+    int32_t parent, next;           /* -1: none; next in the hash bucket or free list */
+    int32_t n_children, n_users;    /* users: sequences whose chain goes through the node */
     int32_t blocks[MXC_N_KV_KINDS]; /* -1: not held (kind unused, or dropped behind the window) */
     uint64_t stamp, hash;
     uint8_t *extra;

@@ -54,7 +54,8 @@ static enum mxc_code check_embeds(const struct mxc_prompt *p, struct mxc_err *er
         return mxc_err_set(err, MXC_E_ARG, "n_embeds is %d", p->n_embeds);
     for (int32_t i = 0; i < p->n_embeds; i++) {
         const struct mxc_embed_run *e = &p->embeds[i];
-        if (e->row0 < end || e->n_rows < 1 || (int64_t)e->row0 + e->n_rows > p->n_tokens || !e->rows)
+        if (e->row0 < end || e->n_rows < 1 || (int64_t)e->row0 + e->n_rows > p->n_tokens ||
+            !e->rows)
             return mxc_err_set(err, MXC_E_ARG,
                                "embedding run %d: rows [%d, %lld) are out of order or not in the "
                                "prompt of %d",
@@ -78,9 +79,8 @@ static enum mxc_code check(const struct mxc_request_limits *limits, const struct
                            p->n_tokens, limits->context);
     for (int32_t i = 0; i < p->n_tokens; i++)
         if (p->tokens[i] < 0 || p->tokens[i] >= limits->vocab)
-            return mxc_err_set(err, MXC_E_ARG,
-                               "prompt token %d is %d, not in the vocabulary of %d", i,
-                               p->tokens[i], limits->vocab);
+            return mxc_err_set(err, MXC_E_ARG, "prompt token %d is %d, not in the vocabulary of %d",
+                               i, p->tokens[i], limits->vocab);
     if (params->max_tokens < -1)
         return mxc_err_set(err, MXC_E_ARG, "max_tokens is %d", params->max_tokens);
     if (params->n_logprobs < -1 || params->n_logprobs > MXC_MAX_TOP_LOGPROBS)
@@ -144,8 +144,8 @@ enum mxc_code mxc_request_new(const struct mxc_request_limits *limits,
     r->cache_salt = p->cache_salt;
     r->n_prompt = r->n_tokens = p->n_tokens;
     r->stats.n_prompt = p->n_tokens;
-    int64_t limit = params->max_tokens < 0 ? limits->context
-                                           : (int64_t)p->n_tokens + params->max_tokens;
+    int64_t limit =
+        params->max_tokens < 0 ? limits->context : (int64_t)p->n_tokens + params->max_tokens;
     r->limit = limit < limits->context ? (int32_t)limit : limits->context;
     r->tokens = mxc_mem_array((size_t)r->limit, sizeof *r->tokens);
     if (params->n_logprobs > 0)

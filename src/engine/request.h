@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 
 struct mxc_request {
-    uint64_t id; /* grows with arrival */
+    uint64_t id;                   /* grows with arrival */
     struct mxc_request *next_live; /* list of all requests not done (engine's mutex) */
     struct mxc_request *next_inbox;
     atomic_bool cancelled;

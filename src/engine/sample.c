@@ -57,8 +57,9 @@ enum mxc_code mxc_sampling_check(const struct mxc_sampling *s, int32_t vocab, st
                                ranges[i].value, ranges[i].min, ranges[i].max);
     for (int32_t i = 0; i < s->n_bias; i++) {
         if (s->bias[i].id < 0 || s->bias[i].id >= vocab)
-            return mxc_err_set(err, MXC_E_ARG, "logit_bias: token %d is not in the vocabulary of %d",
-                               s->bias[i].id, vocab);
+            return mxc_err_set(err, MXC_E_ARG,
+                               "logit_bias: token %d is not in the vocabulary of %d", s->bias[i].id,
+                               vocab);
         if (!(s->bias[i].bias < INFINITY))
             return mxc_err_set(err, MXC_E_ARG, "logit_bias: the bias of token %d is not a number",
                                s->bias[i].id);
@@ -389,8 +390,8 @@ enum mxc_code mxc_sampler_next(struct mxc_sampler *sampler, struct mxc_sample_wo
     if (p->temperature <= 0)
         *id = argmax(logits, work->vocab, max);
     else
-        *id = p->mirostat ? mirostat(sampler, work, logits, max)
-                          : chain(sampler, work, logits, max);
+        *id =
+            p->mirostat ? mirostat(sampler, work, logits, max) : chain(sampler, work, logits, max);
     if (p->filter.accept)
         p->filter.accept(p->filter.user, *id);
     return MXC_OK;

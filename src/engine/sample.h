@@ -56,7 +56,8 @@ enum mxc_code mxc_sampler_next(struct mxc_sampler *sampler, struct mxc_sample_wo
 /* Bias, filter, penalties, DRY: in place. (penalties.c) */
 void mxc_sample_penalise(const struct mxc_sampler *sampler, struct mxc_sample_work *work,
                          float *logits, const int32_t *history, int32_t n_history);
-/* log(sum(exp(logits))); MXC_E_BACKEND for NaN, +infinity, or nothing but -infinity. (logprobs.c) */
+/* log(sum(exp(logits))); MXC_E_BACKEND for NaN, +infinity, or nothing but -infinity. (logprobs.c)
+ */
 enum mxc_code mxc_logsumexp(const float *logits, int32_t vocab, double *lse,
                             struct mxc_err *err) MXC_MUST;
 float mxc_logprob(const float *logits, int32_t id, double lse);

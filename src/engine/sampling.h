@@ -32,12 +32,13 @@ struct mxc_logit_filter {
 struct mxc_sampling {
     uint64_t seed;
     float temperature; /* <= 0: greedy, the highest logit, the lowest id among equals */
-    float dynatemp_range, dynatemp_exponent; /* range 0: off; else temperature +- range by entropy */
-    int32_t top_k;                           /* <= 0: off */
-    float top_p, min_p, typical_p;           /* 1, 0, 1: off */
-    float xtc_probability, xtc_threshold;    /* probability 0 or threshold > 0.5: off */
-    int32_t min_keep;                        /* truncation leaves at least this many */
-    float repetition_penalty;                /* 1: off */
+    float dynatemp_range,
+        dynatemp_exponent;                /* range 0: off; else temperature +- range by entropy */
+    int32_t top_k;                        /* <= 0: off */
+    float top_p, min_p, typical_p;        /* 1, 0, 1: off */
+    float xtc_probability, xtc_threshold; /* probability 0 or threshold > 0.5: off */
+    int32_t min_keep;                     /* truncation leaves at least this many */
+    float repetition_penalty;             /* 1: off */
     float frequency_penalty, presence_penalty; /* 0: off */
     int32_t penalty_last_n; /* last tokens of prompt and answer looked at; -1: all, 0: off */
     float dry_multiplier;   /* 0: off */

@@ -1,5 +1,5 @@
-/* Step arrays: the plain arrays of struct mxc_step, filled from the scheduler's plan. Allocated once
- * for the largest step. Thread rules: the stepping thread only. */
+/* Step arrays: the plain arrays of struct mxc_step, filled from the scheduler's plan. Allocated
+ * once for the largest step. Thread rules: the stepping thread only. */
 #ifndef MXC_ENGINE_STEP_H
 #define MXC_ENGINE_STEP_H
 

@@ -1,6 +1,6 @@
-/* Loop: the one thread that steps engines. Several engines (models) share it and take turns, so that
- * they share one compute team without contention. It sleeps while no engine has work.
- * Thread rules: every function from any thread, but new/free/add/call not from inside an event. */
+/* Loop: the one thread that steps engines. Several engines (models) share it and take turns, so
+ * that they share one compute team without contention. It sleeps while no engine has work. Thread
+ * rules: every function from any thread, but new/free/add/call not from inside an event. */
 #ifndef MXC_ENGINE_THREAD_H
 #define MXC_ENGINE_THREAD_H
 

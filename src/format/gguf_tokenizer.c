@@ -14,9 +14,11 @@ enum { MERGES_AT_ONCE = 64 };
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define NEWLINES     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define GPT2                                                                                       \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|"                           \
+    "\\s+(?!\\S)|\\s+"
 #define CL100K(digits)                                                                             \
-    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" NEWLINES
+    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                                          \
+                 "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" NEWLINES
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define O200K(suffix, digits)                                                                      \
@@ -24,13 +26,29 @@ enum { MERGES_AT_ONCE = 64 };
     "*" suffix "|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" NEWLINES
 /* Letters of the cased scripts, as DeepSeek's first tokeniser lists them. */
 #define DEEPSEEK_LETTERS                                                                           \
-    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-" \
-    "ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯ"        \
-    "ꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+    "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}"                 \
+    "\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}"         \
+    "\\x{37F}\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}"                  \
+    "\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}\\x{531}-\\x{556}\\x{10A0}-\\x{10C5}"                       \
+    "\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}\\x{1CBD}-\\x{1CBF}"                 \
+    "\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}\\x{1E00}-\\x{1F15}"                 \
+    "\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}"                 \
+    "\\x{1F59}\\x{1F5B}\\x{1F5D}\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}"         \
+    "\\x{1FBE}\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}"                           \
+    "\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}\\x{1FF6}-\\x{1FFC}"                 \
+    "\\x{2102}\\x{2107}\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}\\x{2126}"          \
+    "\\x{2128}\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}"                  \
+    "\\x{2145}-\\x{2149}\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}"         \
+    "\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}"                  \
+    "\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}"                 \
+    "\\x{FB00}-\\x{FB06}\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}"                 \
+    "\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}"         \
+    "\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
 
 struct pre {
     const char *names; /* between and around them one space */
     bool ignore_merges, add_bos;
+    bool nfc; /* the published tokeniser normalises, though files do not say so */
     const char *patterns[7];
 };
 
@@ -38,45 +56,57 @@ static const struct pre pres[] = {
     {" default ",
      false,
      false,
+     false,
      {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
     {" gpt-2 gpt2 phi-2 mpt olmo jais jina-es jina-de jina-v1-en jina-v2-es jina-v2-de ",
+     false,
      false,
      false,
      {GPT2}},
     {" llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral ",
      true,
      true,
+     false,
      {CL100K("\\p{N}{1,3}")}},
-    {" dbrx smaug-bpe glm4 chatglm-bpe ", false, false, {CL100K("\\p{N}{1,3}")}},
-    {" qwen2 deepseek-r1-qwen stablelm2 hunyuan-dense ", false, false, {CL100K("\\p{N}")}},
+    {" dbrx smaug-bpe glm4 chatglm-bpe ", false, false, false, {CL100K("\\p{N}{1,3}")}},
+    {" qwen2 ", false, false, true, {CL100K("\\p{N}")}},
+    {" deepseek-r1-qwen stablelm2 hunyuan-dense ", false, false, false, {CL100K("\\p{N}")}},
     {" qwen35 ",
      false,
      false,
+     true,
      {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "
                    "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" NEWLINES}},
-    {" smollm starcoder starcoder2 refact command-r codeshell ", false, false, {"\\p{N}", GPT2}},
+    {" smollm starcoder starcoder2 refact command-r codeshell ",
+     false,
+     false,
+     false,
+     {"\\p{N}", GPT2}},
     {" deepseek-llm ",
      false,
      false,
-     {"[\\r\\n]", "\\s?[" DEEPSEEK_LETTERS "]+", "\\s?[!-/:-~！-／：-～‘-‟　-。]+", "\\s+$",
-      "[一-龥ࠀ-一가-\\x{D7FF}]+", "\\p{N}+"}},
+     false,
+     {"[\\r\\n]", "\\s?[" DEEPSEEK_LETTERS "]+",
+      "\\s?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+",
+      "\\s+$", "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}+"}},
     {" deepseek-coder ",
      false,
      false,
-     {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[一-龥ࠀ-一가-\\x{D7FF}]+", "\\p{N}"}},
+     false,
+     {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+",
+      "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}"}},
     {" deepseek-v3 ",
      false,
      false,
-     {"\\p{N}{1,3}", "[一-龥\\x{3040}-ゟ゠-ヿ]+",
+     false,
+     {"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
       "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"
       "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" NEWLINES}},
-    {" tekken ", true, true, {O200K("", "\\p{N}")}},
-    {" gpt-4o llama4 ", false, false, {O200K(CONTRACTIONS "?", "\\p{N}{1,3}")}},
-    {" falcon ",
-     false,
-     false,
-     {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}},
+    {" tekken ", true, true, false, {O200K("", "\\p{N}")}},
+    {" gpt-4o llama4 ", false, false, false, {O200K(CONTRACTIONS "?", "\\p{N}{1,3}")}},
+    {" falcon ", false, false, false, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}},
     {" bailingmoe bailingmoe2 llada-moe ",
+     false,
      false,
      false,
      {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
@@ -103,8 +133,7 @@ static enum mxc_code read_tokens(const struct mxc_gguf *gguf, struct mxc_tokdesc
     if (!tokens || !tokens->count)
         return mxc_err_set(err, MXC_E_FORMAT, "tokenizer.ggml.tokens is missing or empty");
     if ((scores && scores->count != tokens->count) || (types && types->count != tokens->count))
-        return mxc_err_set(err, MXC_E_FORMAT,
-                           "tokenizer.ggml.%s has %zu entries for %zu tokens",
+        return mxc_err_set(err, MXC_E_FORMAT, "tokenizer.ggml.%s has %zu entries for %zu tokens",
                            scores && scores->count != tokens->count ? "scores" : "token_type",
                            scores && scores->count != tokens->count ? scores->count : types->count,
                            tokens->count);
@@ -115,8 +144,8 @@ static enum mxc_code read_tokens(const struct mxc_gguf *gguf, struct mxc_tokdesc
         float score = scores ? (float)mxc_gguf_real_at(scores, id) : 0;
         if (type < MXC_TOKEN_NORMAL || type > MXC_TOKEN_BYTE)
             type = MXC_TOKEN_NORMAL;
-        code = mxc_tokdesc_add_token(d, id, s, score == score ? score : 0,
-                                     (enum mxc_tok_type)type, err);
+        code = mxc_tokdesc_add_token(d, id, s, score == score ? score : 0, (enum mxc_tok_type)type,
+                                     err);
         if (code)
             return code;
     }
@@ -133,8 +162,8 @@ static enum mxc_code read_added(const struct mxc_gguf *gguf, struct mxc_tokdesc 
                 (i + 5 <= name.length && !strncasecmp(name.ptr + i, "phi-3", 5));
     for (uint32_t id = 0; id < d->n_ids && !code; id++) {
         uint8_t type = d->tokens[id].type;
-        if (!d->tokens[id].length || (type != MXC_TOKEN_CONTROL && type != MXC_TOKEN_UNKNOWN &&
-                                      type != MXC_TOKEN_USER))
+        if (!d->tokens[id].length ||
+            (type != MXC_TOKEN_CONTROL && type != MXC_TOKEN_UNKNOWN && type != MXC_TOKEN_USER))
             continue;
         struct mxc_str s = mxc_tokdesc_bytes(d, id);
         struct mxc_tok_added a = {.id = id, .special = type != MXC_TOKEN_USER};
@@ -159,8 +188,8 @@ static enum mxc_code read_merges(const struct mxc_gguf *gguf, struct mxc_tokdesc
     while (!code && mxc_gguf_next_string(merges, &cursor, &s)) {
         const char *space = s.length ? memchr(s.ptr + 1, ' ', s.length - 1) : NULL;
         if (!space)
-            return mxc_err_set(err, MXC_E_FORMAT,
-                               "tokenizer.ggml.merges[%zu] is not two parts", index);
+            return mxc_err_set(err, MXC_E_FORMAT, "tokenizer.ggml.merges[%zu] is not two parts",
+                               index);
         pairs[n].left = (struct mxc_str){s.ptr, (size_t)(space - s.ptr)};
         pairs[n].right = (struct mxc_str){space + 1, (size_t)(s.ptr + s.length - space - 1)};
         index++;
@@ -180,13 +209,15 @@ static enum mxc_code read_bpe(const struct mxc_gguf *gguf, struct mxc_tokdesc *d
         return code;
     const struct pre *pre = find_pre(name);
     if (!pre)
-        return mxc_err_set(err, MXC_E_UNSUPPORTED,
-                           "tokenizer.ggml.pre \"%.*s\" is not supported",
+        return mxc_err_set(err, MXC_E_UNSUPPORTED, "tokenizer.ggml.pre \"%.*s\" is not supported",
                            (int)(name.length < 60 ? name.length : 60), name.ptr);
     d->model = MXC_TOK_BPE_BYTES;
     d->ignore_merges = pre->ignore_merges;
     d->has_decoder = d->added_literal = true;
     *add_bos = pre->add_bos;
+    struct mxc_tok_step nfc = {.kind = MXC_TOK_NFC};
+    if (pre->nfc)
+        code = mxc_tokdesc_add_step(d, &d->normalizers, &nfc, err);
     for (size_t i = 0; pre->patterns[i] && !code; i++) {
         struct mxc_tok_step step = {.kind = MXC_TOK_SPLIT,
                                     .behavior = MXC_TOK_ISOLATED,
@@ -241,7 +272,8 @@ static enum mxc_code read_id(const struct mxc_gguf *gguf, const char *key, size_
 
 static enum mxc_code read_ends(const struct mxc_gguf *gguf, struct mxc_tokdesc *d,
                                struct mxc_err *err) {
-    static const char *const keys[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+    static const char *const keys[] = {"tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
     static const char *const names[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>",
                                         "<|end|>",    "<end_of_turn>", "<end_of_utterance>"};
     enum mxc_code code = MXC_OK;
@@ -272,8 +304,7 @@ static enum mxc_code read_all(const struct mxc_gguf *gguf, struct mxc_tokdesc *d
         return mxc_err_set(err, MXC_E_NOT_FOUND, "the file has no tokenizer.ggml.model");
     bool spm = mxc_str_is(model, "llama");
     if (!spm && !mxc_str_is(model, "gpt2"))
-        return mxc_err_set(err, MXC_E_UNSUPPORTED,
-                           "tokenizer.ggml.model \"%.*s\" is not supported",
+        return mxc_err_set(err, MXC_E_UNSUPPORTED, "tokenizer.ggml.model \"%.*s\" is not supported",
                            (int)(model.length < 60 ? model.length : 60), model.ptr);
     if ((code = read_tokens(gguf, d, err)) || (code = read_added(gguf, d, err)))
         return code;

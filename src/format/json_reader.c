@@ -11,8 +11,7 @@ enum { MAX_DEPTH = 128 };
 
 void mxc_jr_init(struct mxc_jr *jr, const char *text, size_t length, const char *name,
                  struct mxc_err *err) {
-    *jr = (struct mxc_jr){
-        .begin = text, .p = text, .end = text + length, .name = name, .err = err};
+    *jr = (struct mxc_jr){.begin = text, .p = text, .end = text + length, .name = name, .err = err};
     mxc_arena_init(&jr->arena, 256u << 20);
     if (length >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3))
         jr->p += 3;

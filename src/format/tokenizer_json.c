@@ -74,8 +74,7 @@ static enum mxc_code read_merges(struct file *f) {
     bool more = true;
     enum mxc_code code = mxc_jr_open(jr, '[');
     for (size_t i = 0; !code && more; i++) {
-        if ((code = mxc_jr_item(jr, i, &more)) ||
-            (more && (code = read_merge(jr, &pairs[n++]))))
+        if ((code = mxc_jr_item(jr, i, &more)) || (more && (code = read_merge(jr, &pairs[n++]))))
             break;
         if (n == MERGES_AT_ONCE || !more) {
             if ((code = mxc_tokdesc_add_merges(f->desc, pairs, n, false, jr->err)))
@@ -180,8 +179,8 @@ static enum mxc_code read_model(struct file *f) {
     if (f->unk.ptr) {
         f->desc->unk = mxc_tokdesc_find(f->desc, f->unk);
         if (f->desc->unk == MXC_TOK_NO_ID)
-            return mxc_err_set(f->jr.err, MXC_E_FORMAT,
-                               "%s: unk_token is not in the vocabulary", f->jr.name);
+            return mxc_err_set(f->jr.err, MXC_E_FORMAT, "%s: unk_token is not in the vocabulary",
+                               f->jr.name);
     }
     return MXC_OK;
 }
@@ -391,6 +390,9 @@ static enum mxc_code read_added_decoder(const json_t *map, struct mxc_tokdesc *d
                 return code;
             continue;
         }
+        if (known == MXC_TOK_NO_ID && (uint64_t)id < desc->n_ids && desc->tokens[id].type)
+            continue; /* tokenizer.json says otherwise, and its ids are what weights were made for
+                       */
         if (known == MXC_TOK_NO_ID) {
             if ((code = mxc_tokdesc_add_token(desc, (uint64_t)id, mxc_str_of(text), 0,
                                               MXC_TOKEN_USER, err)))
@@ -406,8 +408,7 @@ static enum mxc_code read_added_decoder(const json_t *map, struct mxc_tokdesc *d
     return MXC_OK;
 }
 
-static enum mxc_code read_names(const json_t *root, struct mxc_tokdesc *desc,
-                                struct mxc_err *err) {
+static enum mxc_code read_names(const json_t *root, struct mxc_tokdesc *desc, struct mxc_err *err) {
     enum mxc_code code;
     uint32_t ignored;
     if ((code = read_named(root, "bos_token", desc, &desc->bos, true, err)) ||

@@ -258,8 +258,7 @@ static enum mxc_code add_template(const json_t *node, struct mxc_tokdesc *desc,
             continue;
         }
         const char *name = json_string_value(json_object_get(special, "id"));
-        const json_t *ids =
-            name ? json_object_get(json_object_get(specials, name), "ids") : NULL;
+        const json_t *ids = name ? json_object_get(json_object_get(specials, name), "ids") : NULL;
         if (!json_is_array(ids))
             return mxc_err_set(err, MXC_E_FORMAT, "special token \"%s\" has no ids",
                                name ? name : "?");

@@ -37,8 +37,7 @@ static enum mxc_code texts_from_value(struct mxc_chat *chat, const json_t *value
         char **to = !strcmp(name, "default")    ? &chat->text
                     : !strcmp(name, "tool_use") ? &chat->tool_text
                                                 : NULL;
-        if (to &&
-            (code = set_text(to, json_string_value(text), json_string_length(text), err)))
+        if (to && (code = set_text(to, json_string_value(text), json_string_length(text), err)))
             return code;
     }
     return MXC_OK;
@@ -131,11 +130,11 @@ static enum mxc_code compile(struct mxc_chat *chat, bool from_gguf, struct mxc_e
     size_t n_sources = 0, n_tokens = 0;
     enum mxc_code code = MXC_OK;
     if (chat->text)
-        sources[n_sources++] = (struct mxc_chat_template_source){
-            chat->tool_text ? "default" : NULL, chat->text, strlen(chat->text)};
+        sources[n_sources++] = (struct mxc_chat_template_source){chat->tool_text ? "default" : NULL,
+                                                                 chat->text, strlen(chat->text)};
     if (chat->tool_text)
-        sources[n_sources++] = (struct mxc_chat_template_source){"tool_use", chat->tool_text,
-                                                                 strlen(chat->tool_text)};
+        sources[n_sources++] =
+            (struct mxc_chat_template_source){"tool_use", chat->tool_text, strlen(chat->tool_text)};
     if (chat->tokenizer) {
         const struct mxc_tokdesc *d = mxc_tokenizer_desc(chat->tokenizer);
         const uint32_t ids[] = {d->bos, d->eos, d->pad, d->unk};
@@ -152,8 +151,8 @@ static enum mxc_code compile(struct mxc_chat *chat, bool from_gguf, struct mxc_e
         (void)mxc_err_set(&chat->template_err, MXC_E_TEMPLATE, "the model has no chat template");
         goto out;
     }
-    code = mxc_chat_template_new(sources, n_sources, tokens, n_tokens, from_gguf,
-                                 &chat->templates, &chat->template_err);
+    code = mxc_chat_template_new(sources, n_sources, tokens, n_tokens, from_gguf, &chat->templates,
+                                 &chat->template_err);
     if (code == MXC_E_NOMEM)
         (void)mxc_err_nomem(err);
     else
@@ -272,8 +271,7 @@ enum mxc_code mxc_chat_text(const struct mxc_chat *chat, const char *text, size_
                             struct mxc_err *err) {
     struct mxc_text_span span = {text, length, true};
     size_t first = ids->count;
-    enum mxc_code code =
-        mxc_tokenizer_encode(chat->tokenizer, &span, 1, options, ids, err);
+    enum mxc_code code = mxc_tokenizer_encode(chat->tokenizer, &span, 1, options, ids, err);
     if (code || !options.add_special || chat->bos_id < 0 || ids->count - first < 2)
         return code;
     uint32_t bos = (uint32_t)chat->bos_id;

@@ -1,6 +1,7 @@
 /* Chat: what turns messages and text into a model's ids and back - tokeniser, chat template,
- * reasoning marks, end-of-sequence ids - read from a checkpoint without its weights. Immutable after
- * open, but for what it finds out about its template once; any number of threads may use it. */
+ * reasoning marks, end-of-sequence ids - read from a checkpoint without its weights. Immutable
+ * after open, but for what it finds out about its template once; any number of threads may use it.
+ */
 #ifndef MXC_GEN_CHAT_H
 #define MXC_GEN_CHAT_H
 
@@ -26,7 +27,7 @@ struct mxc_chat {
     struct mxc_chat_habits habits, tool_habits;
     int32_t bos_id;                          /* -1: none */
     const struct mxc_reasoning_marks *marks; /* NULL: the model does not think aloud */
-    int32_t eos_ids[MXC_MAX_CHAT_EOS]; /* union of config, generation_config and tokeniser */
+    int32_t eos_ids[MXC_MAX_CHAT_EOS];       /* union of config, generation_config and tokeniser */
     int32_t n_eos_ids;
 };
 
@@ -42,8 +43,8 @@ enum mxc_code mxc_chat_new(struct mxc_tokenizer *tokenizer, const char *template
 void mxc_chat_close(struct mxc_chat *chat); /* NULL is fine */
 
 /* Renders the template with an object of variables as they are; bos_token and the like are defined
- * when the variables lack them. options: clock and bounds, or NULL. MXC_E_TEMPLATE: no template, one
- * that does not compile, or it raised. Release the result with mxc_jinja_result_fini. */
+ * when the variables lack them. options: clock and bounds, or NULL. MXC_E_TEMPLATE: no template,
+ * one that does not compile, or it raised. Release the result with mxc_jinja_result_fini. */
 enum mxc_code mxc_chat_render(const struct mxc_chat *chat, const json_t *variables,
                               const struct mxc_jinja_options *options,
                               struct mxc_jinja_result *result, struct mxc_err *err) MXC_MUST;

@@ -1,4 +1,5 @@
-/* The pipeline of one answer: decode -> stop strings -> reasoning, each with its own withheld part. */
+/* The pipeline of one answer: decode -> stop strings -> reasoning, each with its own withheld part.
+ */
 #include "gen/deltas.h"
 
 enum { MAX_DELTA_BYTES = 1 << 24 };

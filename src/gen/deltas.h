@@ -1,7 +1,7 @@
 /* Deltas: token ids of one answer to text deltas. Decoding holds unfinished characters back, stop
  * strings are looked for in the raw text (also inside a thought), then reasoning is split off. All
- * deltas joined equal what the whole answer would give at once, and each is valid UTF-8. One answer,
- * one thread. */
+ * deltas joined equal what the whole answer would give at once, and each is valid UTF-8. One
+ * answer, one thread. */
 #ifndef MXC_GEN_DELTAS_H
 #define MXC_GEN_DELTAS_H
 
@@ -25,7 +25,7 @@ struct mxc_deltas {
     struct mxc_decode_stream decode;
     struct mxc_stops stops;
     struct mxc_reasoning split;
-    struct mxc_buf raw, cut;       /* between the stages */
+    struct mxc_buf raw, cut;        /* between the stages */
     struct mxc_buf answer, thought; /* the delta; valid until the next call */
 };
 

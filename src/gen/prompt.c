@@ -1,5 +1,6 @@
 /* Messages to ids. What a template wants (content as text or as parts, arguments as an object or as
- * text) is found out by rendering a needle, once per template, when a request first depends on it. */
+ * text) is found out by rendering a needle, once per template, when a request first depends on it.
+ */
 #define _GNU_SOURCE
 #include "gen/prompt.h"
 
@@ -19,73 +20,86 @@ static struct mxc_chat_habits *habits_for(struct mxc_chat *chat, const json_t *v
 }
 
 /* Renders one user message (and a call by the assistant, when there are arguments) with the content
- * given. Takes both values in. */
-static bool shows_needle(const struct mxc_chat *chat, const json_t *variables, json_t *content,
-                         json_t *arguments, const char *unwanted) {
+ * given: YES when the needle shows and what is unwanted does not, NO, or 0 without memory. Takes
+ * both values in. */
+static int shows_needle(const struct mxc_chat *chat, const json_t *variables, json_t *content,
+                        json_t *arguments, const char *unwanted) {
     struct mxc_jinja_result result;
-    bool yes = false;
-    json_t *call = arguments ? json_pack("{s:s,s:o,s:[{s:s,s:s,s:{s:s,s:o}}]}", "role", "assistant",
-                                         "content", json_string(""), "tool_calls", "type",
-                                         "function", "id", "call00001", "function", "name", "f",
-                                         "arguments", arguments)
-                             : NULL;
+    int verdict = 0;
+    json_t *call =
+        arguments ? json_pack("{s:s,s:o,s:[{s:s,s:s,s:{s:s,s:o}}]}", "role", "assistant", "content",
+                              json_string(""), "tool_calls", "type", "function", "id", "call00001",
+                              "function", "name", "f", "arguments", arguments)
+                  : NULL;
     json_t *vars = json_object();
     json_t *messages = json_pack("[{s:s,s:o}]", "role", "user", "content", content);
-    if (call)
-        (void)json_array_append_new(messages, call);
-    bool ok = vars && messages && (!arguments || call) &&
+    bool ok = vars && messages && content && (!arguments || call) &&
+              (!call || !json_array_append(messages, call)) &&
               (!variables || !json_object_update(vars, (json_t *)(uintptr_t)variables)) &&
               !json_object_set(vars, "messages", messages);
-    if (ok && mxc_chat_render(chat, vars, NULL, &result, NULL) == MXC_OK) {
-        yes = result.text && strstr(result.text, needle) &&
-              (!unwanted || !strstr(result.text, unwanted));
-        mxc_jinja_result_fini(&result);
+    if (ok) {
+        enum mxc_code code = mxc_chat_render(chat, vars, NULL, &result, NULL);
+        if (!code) {
+            bool yes = result.text && strstr(result.text, needle) &&
+                       (!unwanted || !strstr(result.text, unwanted));
+            verdict = yes ? YES : NO;
+            mxc_jinja_result_fini(&result);
+        } else if (code != MXC_E_NOMEM) {
+            verdict = NO;
+        }
     }
+    json_decref(call);
     json_decref(messages);
     json_decref(vars);
-    return yes;
+    return verdict;
 }
 
 static json_t *text_parts(const char *text, size_t length) {
     return json_pack("[{s:s,s:s%}]", "type", "text", "text", text, length);
 }
 
-static bool takes_text(struct mxc_chat *chat, const json_t *variables) {
+/* The three below: YES, NO, or 0 without memory. */
+static int takes_text(struct mxc_chat *chat, const json_t *variables) {
     struct mxc_chat_habits *h = habits_for(chat, variables);
     int known = atomic_load(&h->text);
     if (!known) {
-        known = shows_needle(chat, variables, json_string(needle), NULL, NULL) ? YES : NO;
+        known = shows_needle(chat, variables, json_string(needle), NULL, NULL);
         atomic_store(&h->text, known);
     }
-    return known == YES;
+    return known;
 }
 
 /* A template that knows only text prints the list itself. */
-static bool takes_parts(struct mxc_chat *chat, const json_t *variables) {
+static int takes_parts(struct mxc_chat *chat, const json_t *variables) {
     struct mxc_chat_habits *h = habits_for(chat, variables);
     int known = atomic_load(&h->parts);
     if (!known) {
         json_t *parts = text_parts(needle, strlen(needle));
-        known = shows_needle(chat, variables, parts, NULL, "type") ? YES : NO;
+        known = shows_needle(chat, variables, parts, NULL, "type");
         atomic_store(&h->parts, known);
     }
-    return known == YES;
+    return known;
 }
 
-static bool takes_object_arguments(struct mxc_chat *chat, const json_t *variables) {
+static int takes_object_arguments(struct mxc_chat *chat, const json_t *variables) {
     struct mxc_chat_habits *h = habits_for(chat, variables);
     int known = atomic_load(&h->object_arguments);
     if (!known) {
         json_t *object = json_pack("{s:s}", needle, needle);
+        if (!object)
+            return 0;
         /* in quotes of this kind it is the object's printed form, which is not JSON */
-        bool object_ok =
-            shows_needle(chat, variables, json_string("x"), object, "'mXcNeEdLe'");
-        json_t *text = json_string("{\"a\": \"mXcNeEdLe\"}");
-        bool text_ok = shows_needle(chat, variables, json_string("x"), text, NULL);
-        known = object_ok || !text_ok ? YES : NO;
+        known = shows_needle(chat, variables, json_string("x"), object, "'mXcNeEdLe'");
+        if (known == NO) {
+            json_t *text = json_string("{\"a\": \"mXcNeEdLe\"}");
+            if (!text)
+                return 0;
+            int shows_text = shows_needle(chat, variables, json_string("x"), text, NULL);
+            known = shows_text == NO ? YES : shows_text ? NO : 0; /* neither: as most want it */
+        }
         atomic_store(&h->object_arguments, known);
     }
-    return known == YES;
+    return known;
 }
 
 /* Text parts joined by newlines, as a string; NULL: out of memory. */
@@ -100,8 +114,7 @@ static json_t *join_parts(const json_t *parts) {
             (void)mxc_buf_putc(&text, '\n');
         (void)mxc_buf_append(&text, json_string_value(value), json_string_length(value));
     }
-    json_t *joined =
-        text.failed ? NULL : json_stringn(mxc_buf_text(&text), text.length);
+    json_t *joined = text.failed ? NULL : json_stringn(mxc_buf_text(&text), text.length);
     mxc_buf_fini(&text);
     return joined;
 }
@@ -139,16 +152,20 @@ static enum mxc_code set_content(struct mxc_chat *chat, const json_t *variables,
         enum mxc_code code = check_parts(content, index, err);
         if (code)
             return code;
-        if (takes_parts(chat, variables))
+        int parts = takes_parts(chat, variables);
+        if (parts == YES)
             return MXC_OK;
-        wanted = join_parts(content);
+        wanted = parts ? join_parts(content) : NULL;
     } else if (!json_is_string(content)) {
         return mxc_err_set(err, MXC_E_ARG, "messages[%zu].content is neither text nor a list",
                            index);
-    } else if (takes_text(chat, variables) || !takes_parts(chat, variables)) {
-        return MXC_OK;
     } else {
-        wanted = text_parts(json_string_value(content), json_string_length(content));
+        int text = takes_text(chat, variables);
+        int parts = text == NO ? takes_parts(chat, variables) : NO;
+        if (text && parts == NO)
+            return MXC_OK;
+        if (parts)
+            wanted = text_parts(json_string_value(content), json_string_length(content));
     }
     return json_object_set_new(message, "content", wanted) ? mxc_err_nomem(err) : MXC_OK;
 }
@@ -193,10 +210,16 @@ static enum mxc_code set_arguments(struct mxc_chat *chat, const json_t *variable
         } else {
             parsed = json_object();
         }
-        if (!takes_object_arguments(chat, variables)) {
+        int object = takes_object_arguments(chat, variables);
+        if (!object) {
+            json_decref(parsed);
+            parsed = NULL;
+        } else if (object == NO) {
             char *text = json_is_string(arguments) ? NULL : mxc_json_dump(parsed);
             json_decref(parsed);
-            parsed = text ? json_string(text) : json_incref(arguments);
+            parsed = json_is_string(arguments) ? json_incref(arguments)
+                     : text                    ? json_string(text)
+                                               : NULL;
             mxc_mem_free(text);
         }
         if (json_object_set_new(function, "arguments", parsed))
@@ -310,10 +333,8 @@ enum mxc_code mxc_prompt_build(struct mxc_chat *chat, const struct mxc_prompt_in
         return code;
     bool generation = !input->no_generation_prompt && !input->continue_final;
     vars = json_object();
-    if (!vars ||
-        json_object_set_new(vars, "add_generation_prompt", json_boolean(generation)) ||
-        (input->variables &&
-         json_object_update(vars, (json_t *)(uintptr_t)input->variables)) ||
+    if (!vars || json_object_set_new(vars, "add_generation_prompt", json_boolean(generation)) ||
+        (input->variables && json_object_update(vars, (json_t *)(uintptr_t)input->variables)) ||
         json_object_set(vars, "messages", messages)) {
         code = mxc_err_nomem(err);
         goto out;
@@ -326,8 +347,7 @@ enum mxc_code mxc_prompt_build(struct mxc_chat *chat, const struct mxc_prompt_in
     if (!code)
         code = encode(chat, &result, length, &prompt.ids, err);
     if (!code) {
-        prompt.inside =
-            mxc_reasoning_is_open(chat->marks, (struct mxc_str){result.text, length});
+        prompt.inside = mxc_reasoning_is_open(chat->marks, (struct mxc_str){result.text, length});
         *out = prompt;
     } else {
         mxc_ids_fini(&prompt.ids);

@@ -20,7 +20,8 @@ struct mxc_prompt_ids {
 };
 
 /* *out is written on success only. MXC_E_ARG: messages that are malformed (the error names the
- * place); MXC_E_UNSUPPORTED: parts that the model cannot take; MXC_E_TEMPLATE: the template's word. */
+ * place); MXC_E_UNSUPPORTED: parts that the model cannot take; MXC_E_TEMPLATE: the template's word.
+ */
 enum mxc_code mxc_prompt_build(struct mxc_chat *chat, const struct mxc_prompt_input *input,
                                struct mxc_prompt_ids *out, struct mxc_err *err) MXC_MUST;
 /* The messages as the template will get them: content as text or as parts, whatever it takes,

@@ -20,8 +20,8 @@ static bool contains(struct mxc_str text, const char *needle) {
 }
 
 const struct mxc_reasoning_marks *
-mxc_reasoning_find(struct mxc_str template_text, bool (*has_token)(void *user, const char *spelling),
-                   void *user) {
+mxc_reasoning_find(struct mxc_str template_text,
+                   bool (*has_token)(void *user, const char *spelling), void *user) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (contains(template_text, known[i].open) || contains(template_text, known[i].close))
             return &known[i];

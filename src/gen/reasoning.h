@@ -16,8 +16,8 @@ struct mxc_reasoning_marks {
 /* The marks that a chat template (or, when it shows none, a vocabulary) speaks of; NULL: none.
  * has_token may be NULL. */
 const struct mxc_reasoning_marks *
-mxc_reasoning_find(struct mxc_str template_text, bool (*has_token)(void *user, const char *spelling),
-                   void *user);
+mxc_reasoning_find(struct mxc_str template_text,
+                   bool (*has_token)(void *user, const char *spelling), void *user);
 /* Whether a prompt leaves the model inside an open mark: it ends with it, white space apart. */
 bool mxc_reasoning_is_open(const struct mxc_reasoning_marks *marks, struct mxc_str prompt);
 

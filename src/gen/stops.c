@@ -1,6 +1,6 @@
-/* Each place of the withheld text is tried against every string: the first of the list that matches,
- * or could match when more text comes, decides about the place. Limits on the strings bound the work
- * and the withheld text. */
+/* Each place of the withheld text is tried against every string: the first of the list that
+ * matches, or could match when more text comes, decides about the place. Limits on the strings
+ * bound the work and the withheld text. */
 #include "gen/stops.h"
 
 #include "base/mem.h"

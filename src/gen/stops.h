@@ -1,6 +1,6 @@
-/* Stop strings on streamed text. The text ends where the earliest stop string begins; of several that
- * begin there the first of the list counts. What could still become one is withheld, so what comes
- * out does not depend on how the text was cut into pieces. One stream, one thread. */
+/* Stop strings on streamed text. The text ends where the earliest stop string begins; of several
+ * that begin there the first of the list counts. What could still become one is withheld, so what
+ * comes out does not depend on how the text was cut into pieces. One stream, one thread. */
 #ifndef MXC_GEN_STOPS_H
 #define MXC_GEN_STOPS_H
 

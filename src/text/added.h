@@ -8,7 +8,7 @@
 struct mxc_added;
 
 enum mxc_added_mode {
-    MXC_ADDED_ALL,      /* control tokens only where no byte is tagged */
+    MXC_ADDED_ALL,        /* control tokens only where no byte is tagged */
     MXC_ADDED_NO_CONTROL, /* all text is untrusted */
     MXC_ADDED_NO_SPECIAL  /* specials are plain text */
 };

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-    SHORT_PIECE = 32,    /* symbols merged by scanning */
+    SHORT_PIECE = 32,     /* symbols merged by scanning */
     CACHE_KEY_BYTES = 22, /* longer words are not cached */
     CACHE_IDS = 10,
     CACHE_MIN = 64,
@@ -20,7 +20,7 @@ enum {
 };
 
 #define NO_RANK UINT32_MAX
-#define NO_ID MXC_TOK_NO_ID
+#define NO_ID   MXC_TOK_NO_ID
 static const char meta[] = "\xE2\x96\x81";
 
 struct mxc_bpe {
@@ -34,7 +34,7 @@ struct mxc_bpe {
 
 struct symbol {
     uint32_t id;
-    int32_t prev, next; /* -1: none */
+    int32_t prev, next;     /* -1: none */
     uint32_t start, length; /* bytes, for sentencepiece; length 0: merged away */
     uint32_t rank;          /* of the pair with next; NO_RANK: none */
     uint32_t result;
@@ -94,16 +94,16 @@ static inline uint32_t find_merge(const struct mxc_bpe *bpe, uint32_t left, uint
 }
 
 static bool is_control(const struct mxc_tokdesc *desc, uint32_t id) {
-    return desc->tokens[id].type == MXC_TOKEN_CONTROL ||
-           desc->tokens[id].type == MXC_TOKEN_UNKNOWN;
+    return desc->tokens[id].type == MXC_TOKEN_CONTROL || desc->tokens[id].type == MXC_TOKEN_UNKNOWN;
 }
 
 static enum mxc_code build_merges(struct mxc_bpe *bpe, struct mxc_err *err) {
     const struct mxc_tokdesc *d = bpe->desc;
     size_t n = 16;
-    while (n < d->n_merges * 2)
+    while (n * 3 < d->n_merges * 4) /* at most three quarters full */
         n *= 2;
-    bpe->slots = mxc_mem_zalloc(n, sizeof *bpe->slots);
+    size_t bytes = n * sizeof *bpe->slots; /* merges are fewer than 2^31 */
+    bpe->slots = mxc_mem_aligned(64, bytes, bytes >= MXC_TOK_HUGE_BYTES);
     bpe->mask = n - 1;
     if (!bpe->slots)
         return mxc_err_nomem(err);
@@ -208,7 +208,7 @@ enum mxc_code mxc_bpe_new(const struct mxc_tokdesc *desc, struct mxc_bpe **out,
 void mxc_bpe_free(struct mxc_bpe *bpe) {
     if (!bpe)
         return;
-    mxc_mem_free(bpe->slots);
+    mxc_mem_free_aligned(bpe->slots, (bpe->mask + 1) * sizeof *bpe->slots);
     mxc_mem_free(bpe);
 }
 
@@ -466,8 +466,8 @@ static uint32_t find_whole(const struct mxc_tokdesc *d, const char *text, size_t
         return NO_ID;
     for (size_t i = 0; i < length && d->model == MXC_TOK_BPE_BYTES; i++)
         n += mxc_utf8_encode(mxc_byte_to_cp((uint8_t)text[i]), spelling + n);
-    uint32_t id = d->model == MXC_TOK_BPE_BYTES ? find_plain(d, spelling, n)
-                                                : find_plain(d, text, length);
+    uint32_t id =
+        d->model == MXC_TOK_BPE_BYTES ? find_plain(d, spelling, n) : find_plain(d, text, length);
     return id != NO_ID && d->tokens[id].type == MXC_TOKEN_NORMAL ? id : NO_ID;
 }
 
@@ -549,8 +549,7 @@ enum mxc_code mxc_bpe_encode(const struct mxc_bpe *bpe, struct mxc_bpe_scratch *
         }
         bool run = i >= META_BYTES && !memcmp(text + i - META_BYTES, meta, META_BYTES);
         if (i > start && !(hit && run)) {
-            enum mxc_code code =
-                encode_cached(bpe, scratch, text + start, i - start, ids, err);
+            enum mxc_code code = encode_cached(bpe, scratch, text + start, i - start, ids, err);
             if (code)
                 return code;
             start = i;

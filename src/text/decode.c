@@ -283,8 +283,8 @@ static enum mxc_code status(struct mxc_decode_stream *s, struct mxc_buf *text,
     return mxc_buf_status(text, err);
 }
 
-enum mxc_code mxc_decode_stream_push(struct mxc_decode_stream *s, uint32_t id,
-                                     struct mxc_buf *text, struct mxc_err *err) {
+enum mxc_code mxc_decode_stream_push(struct mxc_decode_stream *s, uint32_t id, struct mxc_buf *text,
+                                     struct mxc_err *err) {
     const struct mxc_tokenizer *t = s->tokenizer;
     bool is_byte, hold = s->whole_runs && t->plan.whole_runs;
     size_t from = text->length;

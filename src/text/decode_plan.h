@@ -12,10 +12,10 @@ struct mxc_decode_plan {
     const struct mxc_tok_step *texts[8]; /* Replace and Metaspace, in order; borrowed */
     size_t n_texts;
     enum mxc_decode_mode mode;
-    bool join_spaces;          /* no decoder at all */
-    bool whole_runs;           /* a malformed run of byte tokens is spoiled as a whole */
-    struct mxc_str strip;      /* one character */
-    uint32_t n_strip;          /* how many of it are dropped at the beginning */
+    bool join_spaces;     /* no decoder at all */
+    bool whole_runs;      /* a malformed run of byte tokens is spoiled as a whole */
+    struct mxc_str strip; /* one character */
+    uint32_t n_strip;     /* how many of it are dropped at the beginning */
 };
 
 /* MXC_E_UNSUPPORTED names the decoder that does not fit. desc is borrowed. */

@@ -128,8 +128,8 @@ static uint8_t *build_active(bool compat, bool compose) {
         }
     for (int i = 0; i < MXC_UNICODE_CCC_RUNS_COUNT; i++)
         if (mxc_unicode_ccc_runs[i] & 0xFF) {
-            uint32_t end = i + 1 < MXC_UNICODE_CCC_RUNS_COUNT ? mxc_unicode_ccc_runs[i + 1] >> 8
-                                                              : N_CPS;
+            uint32_t end =
+                i + 1 < MXC_UNICODE_CCC_RUNS_COUNT ? mxc_unicode_ccc_runs[i + 1] >> 8 : N_CPS;
             for (uint32_t cp = mxc_unicode_ccc_runs[i] >> 8; cp < end; cp++)
                 mark(a, cp);
         }

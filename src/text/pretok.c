@@ -245,9 +245,8 @@ enum mxc_code mxc_pretok_run(const struct mxc_pretok *pretok, struct mxc_text *t
         return mxc_err_nomem(err);
     for (size_t i = 0; i < pretok->n_ops; i++) {
         const struct op *op = &pretok->ops[i];
-        enum mxc_code code = op->kind == OP_SPLIT
-                                 ? run_split(op, text, scratch, regex, err)
-                                 : run_rewrite(op, text, at_start, scratch, err);
+        enum mxc_code code = op->kind == OP_SPLIT ? run_split(op, text, scratch, regex, err)
+                                                  : run_rewrite(op, text, at_start, scratch, err);
         if (code)
             return code;
     }
@@ -291,9 +290,9 @@ static enum mxc_code add_step(struct mxc_pretok *pretok, const struct mxc_tok_st
         op->literal_length = step->pattern.length;
         if (!op->literal)
             return mxc_err_nomem(err);
-        return step->split ? add_split(pretok, step->pattern, false, MXC_TOK_MERGED_WITH_NEXT,
-                                       false, err)
-                           : MXC_OK;
+        return step->split
+                   ? add_split(pretok, step->pattern, false, MXC_TOK_MERGED_WITH_NEXT, false, err)
+                   : MXC_OK;
     default:
         return mxc_err_set(err, MXC_E_INTERNAL, "step %d is no pre-tokenizer", (int)step->kind);
     }

@@ -123,9 +123,9 @@ static enum mxc_code fill_table(struct classes *c, struct mxc_err *err) {
     memset(c->uniform, 0xFF, sizeof c->uniform);
     for (uint32_t page = 0; page < N_PAGES; page++) {
         uint32_t base = page * 256;
-        bool split = i < c->n_borders && c->borders[i] < base + 256 &&
-                     (c->borders[i] > base || (i + 1 < c->n_borders &&
-                                               c->borders[i + 1] < base + 256));
+        bool split =
+            i < c->n_borders && c->borders[i] < base + 256 &&
+            (c->borders[i] > base || (i + 1 < c->n_borders && c->borders[i + 1] < base + 256));
         if (!split) {
             if (i < c->n_borders && c->borders[i] == base && !class_of(c, base, &class))
                 goto too_many;
@@ -150,7 +150,7 @@ static enum mxc_code fill_table(struct classes *c, struct mxc_err *err) {
                 if (!class_of(c, base + k, &class))
                     goto too_many;
             }
-            b[k] = (uint8_t)class;
+            b[k] = (uint8_t) class;
         }
     }
     return MXC_OK;

@@ -1,5 +1,6 @@
 /* Tokeniser: owns the description and what was built from it, and runs the encoder: join spans,
- * find added tokens, normalise, find normalised added tokens, cut, merge, frame with BOS and EOS. */
+ * find added tokens, normalise, find normalised added tokens, cut, merge, frame with BOS and EOS.
+ */
 #include "text/tokenizer.h"
 
 #include "base/mem.h"
@@ -53,8 +54,8 @@ static enum mxc_code build_added(struct mxc_tokenizer *t, struct mxc_err *err) {
     enum mxc_code code = entries && texts && t->flags ? MXC_OK : mxc_err_nomem(err);
     for (size_t i = 0; i < n && !code; i++) {
         const struct mxc_tok_added *a = &t->desc.added[i];
-        t->flags[a->id] = (uint8_t)((a->special ? MXC_FLAG_SPECIAL : 0) |
-                                    (a->control ? MXC_FLAG_CONTROL : 0));
+        t->flags[a->id] =
+            (uint8_t)((a->special ? MXC_FLAG_SPECIAL : 0) | (a->control ? MXC_FLAG_CONTROL : 0));
         if (!a->normalized)
             entries[k++] = (struct mxc_added_entry){mxc_tokdesc_bytes(&t->desc, a->id), a};
     }
@@ -206,8 +207,7 @@ static enum mxc_code push(struct encoder *e, uint32_t id) {
 static enum mxc_code encode_part(struct encoder *e, struct mxc_text *text, bool at_start) {
     if (!text->length)
         return MXC_OK;
-    enum mxc_code code =
-        mxc_pretok_run(e->t->pretok, text, at_start, &e->pretok, e->regex, e->err);
+    enum mxc_code code = mxc_pretok_run(e->t->pretok, text, at_start, &e->pretok, e->regex, e->err);
     for (size_t i = 0; i < e->pretok.pieces.count && !code; i++) {
         struct mxc_piece p = e->pretok.pieces.items[i];
         code = mxc_bpe_encode(e->t->bpe, e->bpe, text->data + p.start, p.length, e->ids, e->err);

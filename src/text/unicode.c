@@ -44,9 +44,9 @@ static bool is_name(struct mxc_str s, const char *name) {
 
 bool mxc_unicode_set_by_name(struct mxc_str name, enum mxc_unicode_set *set) {
     static const char *const names[MXC_N_UNICODE_SETS] = {
-        "White_Space", "Alphabetic", "Han",    "Hiragana", "Katakana",   "Hangul",  "Thai",
-        "Latin",       "Cyrillic",   "Greek",  "Arabic",   "Hebrew",     "Devanagari",
-        "Bengali",     "Tamil",      "Lao",    "Khmer",    "Myanmar",    "Tibetan"};
+        "White_Space", "Alphabetic", "Han",   "Hiragana", "Katakana", "Hangul",     "Thai",
+        "Latin",       "Cyrillic",   "Greek", "Arabic",   "Hebrew",   "Devanagari", "Bengali",
+        "Tamil",       "Lao",        "Khmer", "Myanmar",  "Tibetan"};
     for (int i = 0; i < MXC_N_UNICODE_SETS; i++)
         if (is_name(name, names[i])) {
             *set = (enum mxc_unicode_set)i;
@@ -64,8 +64,8 @@ bool mxc_unicode_categories_by_name(struct mxc_str name, uint32_t *mask) {
     static const struct {
         const char *name;
         char major;
-    } longs[] = {{"Letter", 'L'}, {"Mark", 'M'},      {"Number", 'N'}, {"Punctuation", 'P'},
-                 {"Punct", 'P'},  {"Symbol", 'S'},    {"Separator", 'Z'}, {"Other", 'C'}};
+    } longs[] = {{"Letter", 'L'}, {"Mark", 'M'},   {"Number", 'N'},    {"Punctuation", 'P'},
+                 {"Punct", 'P'},  {"Symbol", 'S'}, {"Separator", 'Z'}, {"Other", 'C'}};
     char major = 0;
     uint32_t found = 0;
     for (size_t i = 0; i < sizeof longs / sizeof *longs; i++)
@@ -123,8 +123,7 @@ uint8_t mxc_unicode_ccc(uint32_t cp) {
 }
 
 int mxc_unicode_decompose(uint32_t cp, bool compat, const uint32_t **out) {
-    const uint32_t *r =
-        record(mxc_unicode_decompositions, MXC_UNICODE_DECOMPOSITIONS_COUNT, 3, cp);
+    const uint32_t *r = record(mxc_unicode_decompositions, MXC_UNICODE_DECOMPOSITIONS_COUNT, 3, cp);
     if (!r || !(r[1 + compat] & 0xFF))
         return 0;
     *out = mxc_unicode_decomposition_pool + (r[1 + compat] >> 8);

@@ -19,7 +19,7 @@ check() {
         echo "FAILED: $name: exit status $got, expected $want"
         sed 's/^/    /' "$work/out" | head -n 5
         failed=$((failed + 1))
-    elif ! grep -qE -- "$pattern" "$work/out"; then
+    elif [ -n "$pattern" ] && ! grep -qE -- "$pattern" "$work/out"; then
         echo "FAILED: $name: no match for: $pattern"
         sed 's/^/    /' "$work/out" | head -n 5
         failed=$((failed + 1))
@@ -88,7 +88,7 @@ check "list json" 0 '"name":"me/tiny"' -- "$mlxcel" list --json
 check "owner/name" 0 '"completion_tokens":2' -- "$mlxcel" generate me/tiny -p x -n 2 --temp 0 --json
 check "bare name" 0 '"completion_tokens":2' -- "$mlxcel" generate tiny -p x -n 2 --temp 0 --json
 check "rm needs --yes" 2 'give --yes' -- "$mlxcel" rm me/tiny
-check "rm outside" 1 '.' -- "$mlxcel" rm --yes ../models
+check "rm outside" 2 'not a model name' -- "$mlxcel" rm --yes ../models
 check "rm" 0 'removed me/tiny' -- "$mlxcel" rm --yes me/tiny
 check "gone" 0 'empty' -- "$mlxcel" list
 
@@ -125,7 +125,7 @@ echo '[{"role":"user","content":"hi"}]' >"$work/m.json"
 check "trace messages" 0 '' -- "$mlxcel" trace "$llama" --messages "$work/m.json" \
     -o "$work/t.safetensors"
 check "trace needs one prompt" 2 'give one of' -- "$mlxcel" trace "$llama" -o "$work/t.safetensors"
-check "trace bad id" 1 'not in' -- "$mlxcel" trace "$llama" --ids 99999 -o "$work/t.safetensors"
+check "trace bad id" 2 'not in' -- "$mlxcel" trace "$llama" --ids 99999 -o "$work/t.safetensors"
 check "bench" 0 'pp8' -- "$mlxcel" bench "$llama" -p 8 -n 4 -r 1
 check "bench json" 0 '"n_gen":4' -- "$mlxcel" bench "$llama" -p 0 -n 4 -r 1 -np 2 --json
 

@@ -181,8 +181,7 @@ struct mxc_engine_target fake_target(struct fake_model *model) {
     return (struct mxc_engine_target){&fake_backend, plan, &model->graph};
 }
 
-void fake_reference(struct fake_model *model, const struct mxc_prompt *p, int32_t n,
-                    int32_t *ids) {
+void fake_reference(struct fake_model *model, const struct mxc_prompt *p, int32_t n, int32_t *ids) {
     enum { MAX = 4096 };
     static int32_t table[MAX / MXC_KV_BLOCK], tokens[MAX], positions[3 * MAX], row_end[MAX];
     static struct mxc_splice splices[MAX];
@@ -220,8 +219,8 @@ void fake_reference(struct fake_model *model, const struct mxc_prompt *p, int32_
             span.blocks[k] = table;
             span.n_blocks[k] = MAX / MXC_KV_BLOCK;
         }
-        struct mxc_step step = {n_rows, tokens + done, positions, axes, row_end,  1,
-                                &span,  1,             &last,     n_splices, splices};
+        struct mxc_step step = {n_rows, tokens + done, positions, axes,   row_end, 1, &span,
+                                1,      &last,         n_splices, splices};
         struct mxc_out out = {.logits = logits};
         if (run(&plan, state, &step, &out, NULL))
             abort();

@@ -1,6 +1,6 @@
 /* A backend for engine tests. What a row yields is a hash of what it reads through its span's block
- * tables: of every token before it, of their positions, embeddings and RoPE length. A wrong table, a
- * stale block, a lost copy, a cut image: each changes the logits or is counted in `bad`. */
+ * tables: of every token before it, of their positions, embeddings and RoPE length. A wrong table,
+ * a stale block, a lost copy, a cut image: each changes the logits or is counted in `bad`. */
 #ifndef MXC_TESTS_FAKE_BACKEND_H
 #define MXC_TESTS_FAKE_BACKEND_H
 

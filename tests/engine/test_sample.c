@@ -531,12 +531,17 @@ static void checks(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(temperature_and_top_k), cmocka_unit_test(truncations),
-        cmocka_unit_test(typical_xtc_dynatemp),  cmocka_unit_test(greedy),
-        cmocka_unit_test(bad_logits),            cmocka_unit_test(log_probabilities),
-        cmocka_unit_test(penalties),             cmocka_unit_test(dry),
-        cmocka_unit_test(mirostat),              cmocka_unit_test(seeds_and_filter),
-        cmocka_unit_test(selection),             cmocka_unit_test(checks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(temperature_and_top_k),
+                                       cmocka_unit_test(truncations),
+                                       cmocka_unit_test(typical_xtc_dynatemp),
+                                       cmocka_unit_test(greedy),
+                                       cmocka_unit_test(bad_logits),
+                                       cmocka_unit_test(log_probabilities),
+                                       cmocka_unit_test(penalties),
+                                       cmocka_unit_test(dry),
+                                       cmocka_unit_test(mirostat),
+                                       cmocka_unit_test(seeds_and_filter),
+                                       cmocka_unit_test(selection),
+                                       cmocka_unit_test(checks)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct mxc_engine_options options_of(const struct fake_model *m, int32_t batch,
-                                            int32_t rows, int32_t context, int32_t n_sequences) {
+static struct mxc_engine_options options_of(const struct fake_model *m, int32_t batch, int32_t rows,
+                                            int32_t context, int32_t n_sequences) {
     struct mxc_engine_options o;
     mxc_engine_options_init(&o);
     o.max_batch = batch;
@@ -761,13 +761,19 @@ static void out_of_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches_and_chunks), cmocka_unit_test(prefix_hits),
-        cmocka_unit_test(cache_limits),       cmocka_unit_test(preemption),
-        cmocka_unit_test(decoders_advance),   cmocka_unit_test(cancel_anywhere),
-        cmocka_unit_test(limits),             cmocka_unit_test(stops),
-        cmocka_unit_test(failures),           cmocka_unit_test(deadlines_and_timings),
-        cmocka_unit_test(priorities),         cmocka_unit_test(groups),
-        cmocka_unit_test(images),             cmocka_unit_test(out_of_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(batches_and_chunks),
+                                       cmocka_unit_test(prefix_hits),
+                                       cmocka_unit_test(cache_limits),
+                                       cmocka_unit_test(preemption),
+                                       cmocka_unit_test(decoders_advance),
+                                       cmocka_unit_test(cancel_anywhere),
+                                       cmocka_unit_test(limits),
+                                       cmocka_unit_test(stops),
+                                       cmocka_unit_test(failures),
+                                       cmocka_unit_test(deadlines_and_timings),
+                                       cmocka_unit_test(priorities),
+                                       cmocka_unit_test(groups),
+                                       cmocka_unit_test(images),
+                                       cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

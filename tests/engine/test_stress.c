@@ -1,6 +1,6 @@
-/* Random traffic against one engine: arrivals, cancels, priorities, groups, shared prefixes, failing
- * steps, tight pools. Every request that comes to its natural end must have exactly the tokens of the
- * same request served alone. */
+/* Random traffic against one engine: arrivals, cancels, priorities, groups, shared prefixes,
+ * failing steps, tight pools. Every request that comes to its natural end must have exactly the
+ * tokens of the same request served alone. */
 #include "test.h"
 
 #include "base/clock.h"

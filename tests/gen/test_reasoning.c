@@ -34,32 +34,30 @@ static void cases(void **state) {
         const char *text;
         bool inside;
         const char *thought, *answer;
-    } table[] = {
-        {"<think>\nHm, 2 + 2.\n</think>\n\nFour.", false, "Hm, 2 + 2.", "Four."},
-        {"Hm, 2 + 2.\n</think>\n\nFour.\n", true, "Hm, 2 + 2.", "Four.\n"},
-        {"<think></think>Four.", false, "", "Four."},
-        {"\n\n</think>\n\nFour.", true, "", "Four."},
-        {"  \n<think>a  b</think> c", false, "a  b", "c"},
-        {"Just text, < and <thin> and <think>no mark</think>.", false, "",
-         "Just text, < and <thin> and <think>no mark</think>."},
-        {"  leading space stays", false, "", "  leading space stays"},
-        {"<thinkk>", false, "", "<thinkk>"},
-        {"<thi", false, "", "<thi"},
-        {"  ", false, "", "  "},
-        {"<think>never closed, a < b \n", false, "never closed, a < b", ""},
-        {"<think>ends in a mark's start </thi", false, "ends in a mark's start </thi", ""},
-        {"<think>one</think>\n<think>two</think>three <think>four</think>", false, "onetwo",
-         "three <think>four</think>"},
-        {"<think>x</thinker></think>y", false, "x</thinker>", "y"},
-        {"<think>caf\xC3\xA9\n\n\xE2\x82\xAC</think>\xC3\xA9", false, "caf\xC3\xA9\n\n\xE2\x82\xAC",
-         "\xC3\xA9"},
-        {"</think>", false, "", "</think>"},
-        {"", false, "", ""},
-        {"", true, "", ""}};
+    } table[] = {{"<think>\nHm, 2 + 2.\n</think>\n\nFour.", false, "Hm, 2 + 2.", "Four."},
+                 {"Hm, 2 + 2.\n</think>\n\nFour.\n", true, "Hm, 2 + 2.", "Four.\n"},
+                 {"<think></think>Four.", false, "", "Four."},
+                 {"\n\n</think>\n\nFour.", true, "", "Four."},
+                 {"  \n<think>a  b</think> c", false, "a  b", "c"},
+                 {"Just text, < and <thin> and <think>no mark</think>.", false, "",
+                  "Just text, < and <thin> and <think>no mark</think>."},
+                 {"  leading space stays", false, "", "  leading space stays"},
+                 {"<thinkk>", false, "", "<thinkk>"},
+                 {"<thi", false, "", "<thi"},
+                 {"  ", false, "", "  "},
+                 {"<think>never closed, a < b \n", false, "never closed, a < b", ""},
+                 {"<think>ends in a mark's start </thi", false, "ends in a mark's start </thi", ""},
+                 {"<think>one</think>\n<think>two</think>three <think>four</think>", false,
+                  "onetwo", "three <think>four</think>"},
+                 {"<think>x</thinker></think>y", false, "x</thinker>", "y"},
+                 {"<think>caf\xC3\xA9\n\n\xE2\x82\xAC</think>\xC3\xA9", false,
+                  "caf\xC3\xA9\n\n\xE2\x82\xAC", "\xC3\xA9"},
+                 {"</think>", false, "", "</think>"},
+                 {"", false, "", ""},
+                 {"", true, "", ""}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         for (size_t piece = 1; piece < 40; piece++)
-            split(table[i].text, &think, table[i].inside, piece, table[i].thought,
-                  table[i].answer);
+            split(table[i].text, &think, table[i].inside, piece, table[i].thought, table[i].answer);
     static const struct mxc_reasoning_marks other = {"<|START_THINKING|>", "<|END_THINKING|>"};
     for (size_t piece = 1; piece < 40; piece++) {
         split("<|START_THINKING|>a<|END_THINKING|>b", &other, false, piece, "a", "b");

@@ -1,5 +1,5 @@
-/* Synthetic inputs for the kernel tests: random numbers, tensors of every storage in memory, guarded
- * buffers, and the list of kernels made from kernels.def. */
+/* Synthetic inputs for the kernel tests: random numbers, tensors of every storage in memory,
+ * guarded buffers, and the list of kernels made from kernels.def. */
 #ifndef MXC_TESTS_KERNELS_SYNTHETIC_H
 #define MXC_TESTS_KERNELS_SYNTHETIC_H
 
@@ -15,9 +15,9 @@ void rnd_fill(float *x, size_t n, float amplitude);
 struct case_storage {
     const char *name;
     enum mxc_storage storage;
-    uint32_t bits, group;            /* MLX affine */
+    uint32_t bits, group; /* MLX affine */
     enum mxc_storage scale_storage;
-    enum mxc_layout layout;          /* in fast */
+    enum mxc_layout layout; /* in fast */
 };
 extern const struct case_storage case_storages[];
 extern const size_t n_case_storages;

@@ -247,8 +247,8 @@ static void check_grouping(const struct mxc_kernels *kernels, enum mxc_kv_type t
                     run(kernels, &c, &s, i, N - i < sizes[g] ? N - i : sizes[g], 0,
                         group.data + (size_t)i * vd);
                 if (memcmp(alone.data, group.data, N * vd * sizeof(float)))
-                    fail_msg("%s type %d dims %d, groups of %d",
-                             mxc_cpu_level_name(kernels->level), type, c.k_dim, sizes[g]);
+                    fail_msg("%s type %d dims %d, groups of %d", mxc_cpu_level_name(kernels->level),
+                             type, c.k_dim, sizes[g]);
             }
             guarded_free(&alone);
             guarded_free(&group);

@@ -127,8 +127,8 @@ static void test_integer_sums_are_exact(void **unused) {
         struct mxc_packed w = pack(t, false);
         size_t strips = (size_t)mxc_packed_strips(&w), groups = (size_t)(k / w.group);
         for (size_t i = 0; i < strips * groups; i++) {
-            uint16_t *f = (uint16_t *)(void *)(w.data + i * mxc_block_bytes(&w) +
-                                               mxc_block_codes(&w));
+            uint16_t *f =
+                (uint16_t *)(void *)(w.data + i * mxc_block_bytes(&w) + mxc_block_codes(&w));
             for (size_t r = 0; r < (w.affine ? 2u : 1u) * MXC_STRIP; r++)
                 f[r] = r < MXC_STRIP ? 0x3C00 : 0xC900; /* 1 and -10 */
         }

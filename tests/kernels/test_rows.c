@@ -174,9 +174,12 @@ static void test_tables_have_no_holes(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rms_norm),       cmocka_unit_test(test_glu),
-        cmocka_unit_test(test_glu_extremes),   cmocka_unit_test(test_silu_accuracy),
-        cmocka_unit_test(test_add),            cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_rms_norm),
+        cmocka_unit_test(test_glu),
+        cmocka_unit_test(test_glu_extremes),
+        cmocka_unit_test(test_silu_accuracy),
+        cmocka_unit_test(test_add),
+        cmocka_unit_test(test_rope),
         cmocka_unit_test(test_tables_have_no_holes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #ifndef MXC_TESTS_HUB_SERVER_H
 #define MXC_TESTS_HUB_SERVER_H
 
+#include <openssl/ssl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -34,6 +35,7 @@ struct hub {
     bool no_range;  /* ignores Range */
     bool bad_range; /* answers another range than asked */
     const char *commit;
+    SSL_CTX *tls;
 
     atomic_int n_requests, n_file_requests, n_range_requests, n_tokens_seen;
     atomic_int slow_ms; /* pause in the middle of each file */
@@ -44,6 +46,8 @@ struct hub {
 };
 
 void hub_start(struct hub *hub); /* keeps the settings made before */
+/* Before hub_start: speaks TLS with a certificate of its own, which is also written to pem_path. */
+void hub_tls(struct hub *hub, const char *pem_path);
 void hub_stop(struct hub *hub);
 void hub_add(struct hub *hub, const char *path, const char *data, size_t length, bool lfs);
 

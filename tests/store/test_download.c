@@ -356,6 +356,33 @@ static void plain_http(void **state) {
     world_free(w);
 }
 
+/* A certificate that nobody vouches for is refused, until it is named as one to trust. */
+static void certificates(void **state) {
+    (void)state;
+    struct world *w = world_new();
+    char pem[128];
+    (void)snprintf(pem, sizeof pem, "%s/hub.pem", w->root);
+    hub_tls(&w->hub, pem);
+    w->request.retries = 1;
+    world_start(w);
+    expect(w, MXC_E_NETWORK, "certificate");
+    assert_int_equal(atomic_load(&w->hub.n_requests), 0);
+    assert_int_equal(setenv("MLXCEL_EXTRA_CA_CERTS", pem, 1), 0);
+    enum mxc_code code = download(w);
+    unsetenv("MLXCEL_EXTRA_CA_CERTS");
+    assert_int_equal(code, MXC_OK);
+    check_file(w, "own/tiny/model.safetensors", big, BIG);
+    /* from https to plain http: refused, even to loopback */
+    w->hub.redirect = "http://127.0.0.1:1";
+    w->request.repo = "own/other";
+    assert_int_equal(setenv("MLXCEL_EXTRA_CA_CERTS", pem, 1), 0);
+    code = download(w);
+    unsetenv("MLXCEL_EXTRA_CA_CERTS");
+    assert_int_equal(code, MXC_E_NETWORK);
+    assert_non_null(strstr(w->err.message, "from https to plain http"));
+    world_free(w);
+}
+
 static void names(void **state) {
     (void)state;
     static const char *const bad[] = {"../x", "x/../y", "a/b/c", "a/..", ".a/b", "a/.b",
@@ -535,7 +562,8 @@ int main(void) {
         cmocka_unit_test(plain_http),   cmocka_unit_test(names),
         cmocka_unit_test(traversal),    cmocka_unit_test(pages),
         cmocka_unit_test(gguf),         cmocka_unit_test(choices),
-        cmocka_unit_test(locked),       cmocka_unit_test(no_memory),
+        cmocka_unit_test(locked),       cmocka_unit_test(certificates),
+        cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -56,7 +56,10 @@ static void test_matches(void **state) {
         {"\\pN", "a1", "[1]"},
         {"\\p{Lu}\\p{Ll}*", "AbCd", "[Ab][Cd]"},
         {"\\p{Han}", "a\xE4\xB8\x80\xE3\x81\x82", "[\xE4\xB8\x80]"},
-        {"\\s", "a\xE1\xA0\x8E" "b\xC2\x85", "[\xC2\x85]"}, /* U+180E is no space */
+        {"\\s",
+         "a\xE1\xA0\x8E"
+         "b\xC2\x85",
+         "[\xC2\x85]"}, /* U+180E is no space */
         {"[^\\s\\p{L}\\p{N}]+", "a-!b 1", "[-!]"},
         {"\\p{L}", "\xF0\x90\xB5\x90", "[\xF0\x90\xB5\x90]"}, /* a letter since Unicode 16 */
         {"\\p{N}{1,3}", "12345", "[123][45]"},
@@ -72,7 +75,7 @@ static void test_matches(void **state) {
         {"(?:a|b)+", "abc", "[ab]"},
         {"(a)(b)", "ab", "[ab]"},
         {"(?i:'s|'re)", "it'S 'Re '\xC5\xBF", "['S]['Re]['\xC5\xBF]"}, /* long s */
-        {"(?i:k)", "kK\xE2\x84\xAA", "[k][K][\xE2\x84\xAA]"},        /* kelvin */
+        {"(?i:k)", "kK\xE2\x84\xAA", "[k][K][\xE2\x84\xAA]"},          /* kelvin */
         {"a(?i)b|c", "aB aC C", "[aB][aC]"},
         {"(?i:[b-d])", "aBcE", "[B][c]"},
         {"(?i:[^a])", "Aab", "[b]"},
@@ -95,7 +98,10 @@ static void test_matches(void **state) {
         {"\\.\\[\\]\\{\\}\\/", ".[]{}/", "[.[]{}/]"},
         {"\\w+|[^\\w\\s]+", "a_1 --", "[a_1][--]"},
         {"\\d", "1\xC2\xB2", "[1]"},
-        {"\xC3\xA9|e", "\xC3\xA9" "e", "[\xC3\xA9][e]"},
+        {"\xC3\xA9|e",
+         "\xC3\xA9"
+         "e",
+         "[\xC3\xA9][e]"},
         {"[^a]", "\xF4\x8F\xBF\xBF", "[\xF4\x8F\xBF\xBF]"},
     };
     for (size_t i = 0; i < LENGTH(cases); i++)

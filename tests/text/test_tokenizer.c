@@ -13,8 +13,9 @@
 
 #define LENGTH(a) (sizeof(a) / sizeof *(a))
 
-static const char *const folders[] = {"llama3",  "qwen", "qwen_llava", "qwenvl",        "mllama",
-                                      "idefics", "ling", "spm_legacy", "spm_metaspace", "spm_llava"};
+static const char *const folders[] = {"llama3",        "qwen",     "qwen_llava", "qwenvl",
+                                      "mllama",        "idefics",  "ling",       "spm_legacy",
+                                      "spm_metaspace", "spm_llava"};
 
 static struct mxc_tokenizer *load(const char *name) {
     char path[512];
@@ -175,7 +176,8 @@ static void test_provenance(void **state) {
         mxc_ids_fini(&ids);
         for (size_t cut = 1; cut < n; cut++)
             for (int first = 0; first < 2; first++) {
-                struct mxc_text_span parts[] = {{marker, cut, first}, {marker + cut, n - cut, !first}};
+                struct mxc_text_span parts[] = {{marker, cut, first},
+                                                {marker + cut, n - cut, !first}};
                 ids = encode_spans(t, parts, 2, false, true);
                 assert_false(has_id(ids, id));
                 mxc_ids_fini(&ids);
@@ -283,8 +285,9 @@ static void test_names(void **state) {
     mxc_tokenizer_free(t);
 }
 
-static const char fault_text[] = "<|eot_id|>Hello e\xCC\x81t\xC3\xA9 1234 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                                 "aaaaaaaaaaaaaaaaaaaaaaa \xFF </s>\xF0\x9F\x99\x82";
+static const char fault_text[] =
+    "<|eot_id|>Hello e\xCC\x81t\xC3\xA9 1234 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+    "aaaaaaaaaaaaaaaaaaaaaaa \xFF </s>\xF0\x9F\x99\x82";
 
 static enum mxc_code whole_life(const char *path, struct mxc_err *err) {
     struct mxc_tokdesc desc;
@@ -361,10 +364,14 @@ static void test_threads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goldens),        cmocka_unit_test(test_provenance),
-        cmocka_unit_test(test_spans_join),     cmocka_unit_test(test_malformed_text),
-        cmocka_unit_test(test_long_pieces),    cmocka_unit_test(test_names),
-        cmocka_unit_test(test_failing_allocations), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_provenance),
+        cmocka_unit_test(test_spans_join),
+        cmocka_unit_test(test_malformed_text),
+        cmocka_unit_test(test_long_pieces),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,7 +133,7 @@ static void test_many_marks(void **state) {
     for (int i = 0; i < 100000; i++)
         mxc_text_append(&in, "\xCC\x81\xCC\xA3", 4, NULL, 0);
     run(n, in.data, in.length, &text, &spare);
-    assert_int_equal(text.length, in.length);         /* a with dot below: 3 bytes for 1 + 2 */
+    assert_int_equal(text.length, in.length);          /* a with dot below: 3 bytes for 1 + 2 */
     assert_memory_equal(text.data, "\xE1\xBA\xA1", 3); /* then dots, then acutes */
     assert_memory_equal(text.data + 3, "\xCC\xA3\xCC\xA3", 4);
     mxc_text_fini(&text);
@@ -169,7 +169,9 @@ static void test_other_steps(void **state) {
         {.kind = MXC_TOK_NFD},
         {.kind = MXC_TOK_STRIP_ACCENTS},
         {.kind = MXC_TOK_REPLACE, .pattern = MXC_STR("ab"), .content = MXC_STR("-")},
-        {.kind = MXC_TOK_REPLACE, .pattern = MXC_STR("\\s+"), .content = MXC_STR("_"),
+        {.kind = MXC_TOK_REPLACE,
+         .pattern = MXC_STR("\\s+"),
+         .content = MXC_STR("_"),
          .is_regex = true},
         {.kind = MXC_TOK_PREPEND, .content = MXC_STR(">")},
     };
@@ -194,9 +196,9 @@ static void test_other_steps(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_categories), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_case),       cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_many_marks), cmocka_unit_test(test_tags_follow),
+        cmocka_unit_test(test_categories),  cmocka_unit_test(test_names),
+        cmocka_unit_test(test_case),        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_many_marks),  cmocka_unit_test(test_tags_follow),
         cmocka_unit_test(test_other_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -126,9 +126,14 @@ static enum mxc_jflow exec_filter_block(struct mxc_jrun *run, struct mxc_jscope 
     enum mxc_jflow flow = capture(run, scope, &node->body, &text);
     if (flow != MJ_NEXT)
         return flow;
-    return mxc_j_filter_chain(run, scope, node->a, text, &text) && mxc_j_put_val(run->out, text)
-               ? MJ_NEXT
-               : MJ_FAILED;
+    if (!mxc_j_filter_chain(run, scope, node->a, text, &text))
+        return MJ_FAILED;
+    if (text.type != MJ_STR) {
+        mxc_j_fail(run, "TypeError", "a filter block needs text, its filter gave %s",
+                   mxc_j_type_name(text));
+        return MJ_FAILED;
+    }
+    return mxc_j_put_str(run->out, text.u.s) ? MJ_NEXT : MJ_FAILED;
 }
 
 static enum mxc_jflow exec_with(struct mxc_jrun *run, struct mxc_jscope *parent,

@@ -112,6 +112,19 @@ static bool generator(struct mxc_jrun *run, struct mxc_jval source, struct mxc_j
     return true;
 }
 
+/* A generator over what is no source; items: of the items filter. */
+static bool broken(struct mxc_jrun *run, struct mxc_jval source, bool items, struct mxc_jval *out) {
+    struct mxc_jiter *it = mxc_j_alloc(run, 1, sizeof *it);
+    if (!it)
+        return false;
+    it->kind = MJ_IT_BROKEN;
+    it->type_name = "generator";
+    it->source = source;
+    it->by_attribute = items;
+    *out = mxc_j_of(MJ_ITER, it);
+    return true;
+}
+
 FILTER(f_attr) {
     (void)rest;
     if (a[1].type != MJ_STR)
@@ -126,6 +139,8 @@ FILTER(f_batch) {
     struct mxc_jval items, all, line = {0};
     int64_t n = 0;
     (void)rest;
+    if (!mxc_j_iterable(a[0]))
+        return broken(run, a[0], false, out);
     if (!mxc_j_arg_int(run, a[1], &n) || !mxc_j_collect(run, a[0], &items) ||
         !mxc_j_seq(run, MJ_LIST, 0, &all))
         return false;
@@ -153,6 +168,8 @@ FILTER(f_slice) {
     struct mxc_jval items, all, part;
     int64_t n = 0, offset = 0;
     (void)rest;
+    if (!mxc_j_iterable(a[0]))
+        return broken(run, a[0], false, out);
     if (!mxc_j_arg_int(run, a[1], &n) || !mxc_j_collect(run, a[0], &items) ||
         !mxc_j_seq(run, MJ_LIST, 0, &all))
         return false;
@@ -233,8 +250,6 @@ FILTER(f_last) {
     if (a[0].type == MJ_ITER || a[0].type == MJ_LOOP || !mxc_j_iterable(a[0]))
         return mxc_j_fail(run, "TypeError", "'%s' object is not reversible",
                           mxc_j_type_name(a[0]));
-    if (a[0].type == MJ_UNDEF)
-        return mxc_j_undef_fail(run, a[0]);
     if (!mxc_j_length(run, a[0], &n))
         return false;
     return n ? mxc_j_item(run, a[0], n - 1, out)
@@ -264,7 +279,7 @@ FILTER(f_items) {
     if (a[0].type == MJ_UNDEF)
         return generator(run, a[0], out);
     if (a[0].type != MJ_DICT)
-        return mxc_j_fail(run, "TypeError", "Can only get item pairs from a mapping.");
+        return broken(run, a[0], true, out);
     struct mxc_jview *view = mxc_j_alloc(run, 1, sizeof *view);
     if (!view)
         return false;
@@ -275,6 +290,8 @@ FILTER(f_items) {
 
 static bool lazy(struct mxc_jrun *run, enum mxc_jiter_kind kind, struct mxc_jval source,
                  const struct mxc_jargs *args, struct mxc_jval *out) {
+    if (mxc_j_truth(source) && !mxc_j_iterable(source))
+        return broken(run, source, false, out);
     struct mxc_jiter *it = mxc_j_alloc(run, 1, sizeof *it);
     if (!it || (mxc_j_truth(source) && !mxc_j_iter(run, source, &it->inner)))
         return false;
@@ -304,7 +321,7 @@ FILTER(f_map) {
     }
     if (!lazy(run, MJ_IT_MAP, a[0], &args, out))
         return false;
-    out->u.iter->by_attribute = by_attribute;
+    out->u.iter->by_attribute = by_attribute && out->u.iter->kind == MJ_IT_MAP;
     return true;
 }
 
@@ -314,7 +331,7 @@ static bool select_items(struct mxc_jrun *run, struct mxc_jval v, const struct m
         return filter_error(run, "Missing parameter for attribute name");
     if (!lazy(run, MJ_IT_SELECT, v, rest, out))
         return false;
-    out->u.iter->by_attribute = by_attribute;
+    out->u.iter->by_attribute = by_attribute && out->u.iter->kind == MJ_IT_SELECT;
     out->u.iter->reject = reject;
     return true;
 }
@@ -375,6 +392,8 @@ FILTER(f_sort) {
 FILTER(f_unique) {
     struct mxc_jval items, *keys, seen, all;
     (void)rest;
+    if (!mxc_j_iterable(a[0]))
+        return broken(run, a[0], false, out);
     if (!mxc_j_collect(run, a[0], &items) ||
         !make_keys(run, items.u.q, a[2], (struct mxc_jval){0}, a[1], false, &keys) ||
         !mxc_j_dict(run, &seen) || !mxc_j_seq(run, MJ_LIST, 0, &all))
@@ -458,8 +477,6 @@ FILTER(f_reverse) {
     }
     if (!mxc_j_iterable(a[0]))
         return filter_error(run, "argument must be iterable");
-    if (a[0].type == MJ_UNDEF)
-        return mxc_j_undef_fail(run, a[0]);
     struct mxc_jval list = a[0];
     bool lazy_source = a[0].type == MJ_ITER;
     if (lazy_source && !mxc_j_collect(run, a[0], &list))

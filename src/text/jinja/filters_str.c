@@ -179,17 +179,22 @@ FILTER(f_truncate) {
     struct mxc_jstr dots = {.p = "...", .len = 3, .n_cp = 3}, *end = &dots, *s;
     (void)rest;
     if (!mxc_j_arg_int(run, a[1], &length) || !mxc_j_arg_str(run, a[3], &end) ||
-        (is_given(a[4]) && !mxc_j_arg_int(run, a[4], &leeway)) || !need_text(run, a[0]))
+        (is_given(a[4]) && !mxc_j_arg_int(run, a[4], &leeway)))
         return false;
-    s = a[0].u.s;
     int64_t tail = (int64_t)mxc_j_str_count(end);
     if (length < tail || leeway < 0)
         return mxc_j_fail(run, "AssertionError", "expected length >= %lld, got %lld",
                           (long long)tail, (long long)length);
-    if ((int64_t)mxc_j_str_count(s) - leeway <= length) {
+    size_t n;
+    if (!mxc_j_length(run, a[0], &n))
+        return false;
+    if ((int64_t)n - leeway <= length) {
         *out = a[0];
         return true;
     }
+    if (!need_text(run, a[0]))
+        return false;
+    s = a[0].u.s;
     size_t cut = mxc_j_str_offset(s, (size_t)(length - tail));
     if (!mxc_j_truth(a[2])) {
         struct mxc_jstr space = {.p = " ", .len = 1};
@@ -630,11 +635,15 @@ static bool is_letter_at(const struct mxc_jstr *s, size_t i) {
     return i < s->len && mxc_j_decode(s->p + i, s->len - i, &cp) && mxc_j_is_alpha(cp);
 }
 
+static bool is_blank(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
 /* The end of the chunk at i: a run of spaces, or a word (to its hyphen). */
 static size_t chunk_end(const struct mxc_jstr *s, size_t i, size_t to, bool hyphens) {
-    bool space = strchr(" \t\n\v\f\r", s->p[i]) != NULL;
+    bool space = is_blank(s->p[i]);
     size_t letters = 0;
-    while (i < to && (s->p[i] && strchr(" \t\n\v\f\r", s->p[i]) != NULL) == space) {
+    while (i < to && is_blank(s->p[i]) == space) {
         bool hyphen = s->p[i] == '-';
         i++;
         if (hyphens && !space && hyphen && letters >= 2 && is_letter_at(s, i) &&
@@ -664,7 +673,7 @@ static bool wrap_line(struct mxc_jsb *sb, const struct mxc_jstr *s, size_t i, si
                       const struct wrap *w) {
     for (bool first = true; i < to;) {
         size_t start = i, end, used = 0, text_end;
-        if (!first && strchr(" \t\v\f\r", s->p[i]))
+        if (!first && is_blank(s->p[i]))
             start = i = chunk_end(s, i, to, false);
         if (i >= to)
             break;
@@ -673,6 +682,8 @@ static bool wrap_line(struct mxc_jsb *sb, const struct mxc_jstr *s, size_t i, si
         text_end = start;
         for (; i < to; i = end) {
             end = chunk_end(s, i, to, w->hyphens);
+            if (!mxc_j_step(sb->run, 1 + (end - i) / 2))
+                return false;
             size_t n = count_of(s, i, end);
             if (used + n > w->width) {
                 if (n > w->width && w->break_long) {
@@ -688,7 +699,7 @@ static bool wrap_line(struct mxc_jsb *sb, const struct mxc_jstr *s, size_t i, si
                 break;
             }
             used += n;
-            if (!strchr(" \t\v\f\r", s->p[i]))
+            if (!is_blank(s->p[i]))
                 text_end = end;
         }
         if (text_end == start)

@@ -65,7 +65,7 @@ bool mxc_j_item(struct mxc_jrun *run, struct mxc_jval v, size_t i, struct mxc_jv
     }
     case MJ_STR: {
         mxc_j_str_count(v.u.s);
-        if (v.u.s->n_cp != v.u.s->len && !mxc_j_step(run, i / 64))
+        if (v.u.s->n_cp != v.u.s->len && !mxc_j_step(run, i / 16))
             return false;
         size_t offset = mxc_j_str_offset(v.u.s, i);
         uint32_t cp;
@@ -162,6 +162,12 @@ int mxc_j_next(struct mxc_jrun *run, struct mxc_jiter *it, struct mxc_jval *out)
         return it->inner ? next_mapped(run, it, out) : 0;
     case MJ_IT_SELECT:
         return it->inner ? next_selected(run, it, out) : 0;
+    case MJ_IT_BROKEN:
+        if (it->by_attribute)
+            mxc_j_fail(run, "TypeError", "Can only get item pairs from a mapping.");
+        else
+            mxc_j_fail(run, "TypeError", "'%s' object is not iterable", mxc_j_type_name(it->source));
+        return -1;
     default:
         return mxc_j_next_filtered(run, it, out);
     }

@@ -45,7 +45,7 @@ struct mxc_jinja_result {
     size_t n_spans;
 };
 
-/* text is UTF-8 of at most 4 MiB. from_json: offer llama.cpp's from_json filter, which Hugging
+/* text is UTF-8 of at most 1 MiB. from_json: offer llama.cpp's from_json filter, which Hugging
  * Face lacks. Errors are MXC_E_TEMPLATE "line N: cause" with position N; nesting over the bounds
  * is MXC_E_LIMIT. */
 enum mxc_code mxc_jinja_compile(const char *text, size_t length, bool from_json,

@@ -41,7 +41,7 @@ METHOD(str_strip) {
     (void)args;
     if (is_given(a[0]) && !mxc_j_arg_str(run, a[0], &set))
         return false;
-    if (!mxc_j_step(run, 1 + s->len / 64))
+    if (!mxc_j_step(run, (1 + s->len / 64) * (1 + (set ? set->len / 4 : 0))))
         return false;
     while (m->def->op & 1 && from < to) {
         uint32_t cp;
@@ -144,6 +144,8 @@ METHOD(str_split) {
             return false;
     } else {
         size_t to = s->len, at;
+        if (!mxc_j_step(run, s->len / 64 * (1 + sep->len / 8)))
+            return false;
         while ((max < 0 || (int64_t)q->n < max) && (at = mxc_j_rfind(s, 0, to, sep)) != SIZE_MAX) {
             if (!push_part(run, q, s, at + sep->len, to))
                 return false;
@@ -236,7 +238,7 @@ METHOD(str_find) {
     bool valid;
     (void)args;
     if (!mxc_j_arg_str(run, a[0], &needle) || !window(run, s, a + 1, &from, &to, &valid) ||
-        !mxc_j_step(run, s->len / 64))
+        !mxc_j_step(run, s->len / 16))
         return false;
     if (m->def->op == 4) {
         int64_t n = 0;
@@ -252,6 +254,8 @@ METHOD(str_find) {
         *out = mxc_j_int(n);
         return true;
     }
+    if (m->def->op & 1 && !mxc_j_step(run, s->len / 64 * (1 + needle->len / 8)))
+        return false;
     size_t at = !valid             ? SIZE_MAX
                 : m->def->op & 1 ? mxc_j_rfind(s, from, to, needle)
                                    : mxc_j_find(s, from, to, needle);
@@ -358,6 +362,8 @@ METHOD(str_partition) {
         return false;
     if (!sep->len)
         return mxc_j_fail(run, "ValueError", "empty separator");
+    if (!mxc_j_step(run, s->len / 64 * (1 + sep->len / 8)))
+        return false;
     size_t at = m->def->op ? mxc_j_rfind(s, 0, s->len, sep) : mxc_j_find(s, 0, s->len, sep);
     struct mxc_jseq *q = tuple.u.q;
     bool hit = at != SIZE_MAX;

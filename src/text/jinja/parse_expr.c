@@ -10,7 +10,12 @@
 enum { MAX_NESTING = 120, MAX_HEIGHT = 400 };
 
 bool mxc_j_nomem_at(struct mxc_jparse *p) {
-    (void)mxc_err_nomem(p->err);
+    const struct mxc_arena *arena = &p->jinja->arena;
+    if (arena->used_bytes > arena->max_bytes / 2)
+        (void)mxc_err_at(p->err, MXC_E_LIMIT, p->cur.line, "line %d: the template is too large",
+                         p->cur.line);
+    else
+        (void)mxc_err_nomem(p->err);
     return false;
 }
 
@@ -190,17 +195,21 @@ static struct mxc_jnode *parse_strings(struct mxc_jparse *p) {
     if (!mxc_j_advance(p))
         return NULL;
     const char *text = first.p;
-    size_t len = first.len;
+    size_t len = first.len, capacity = 0;
+    char *joined = NULL;
     while (p->cur.type == MJ_T_STRING) {
-        char *joined = mxc_arena_alloc(&p->jinja->arena, len + p->cur.len + 1);
-        if (!joined) {
-            mxc_j_nomem_at(p);
-            return NULL;
+        if (len + p->cur.len > capacity) {
+            capacity = (len + p->cur.len) * 2;
+            char *grown = mxc_arena_alloc(&p->jinja->arena, capacity);
+            if (!grown) {
+                mxc_j_nomem_at(p);
+                return NULL;
+            }
+            memcpy(grown, text, len);
+            text = joined = grown;
         }
-        memcpy(joined, text, len);
-        if (p->cur.len)
+        if (p->cur.len && joined)
             memcpy(joined + len, p->cur.p, p->cur.len);
-        text = joined;
         len += p->cur.len;
         if (!mxc_j_advance(p))
             return NULL;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { MAX_BLOCKS = 100, MAX_TEXT = 4 << 20 };
+enum { MAX_BLOCKS = 100, MAX_TEXT = 1 << 20, MAX_TREE = 64 << 20 };
 
 static bool parse_until(struct mxc_jparse *p, struct mxc_jlist *body, const char *const *ends);
 
@@ -431,13 +431,13 @@ enum mxc_code mxc_jinja_compile(const char *text, size_t length, bool from_json,
     struct mxc_err local;
     struct mxc_jparse p = {.err = err ? err : &local};
     if (length > MAX_TEXT)
-        return mxc_err_set(err, MXC_E_LIMIT, "the template is longer than 4 MiB");
+        return mxc_err_set(err, MXC_E_LIMIT, "the template is longer than 1 MiB");
     if (!mxc_utf8_valid(text, length))
         return mxc_err_set(err, MXC_E_TEMPLATE, "the template is not UTF-8");
     struct mxc_jinja *j = mxc_mem_zalloc(1, sizeof *j);
     if (!j)
         return mxc_err_nomem(err);
-    mxc_arena_init(&j->arena, 0);
+    mxc_arena_init(&j->arena, MAX_TREE);
     mxc_map_init(&j->ids);
     j->from_json = from_json;
     p.jinja = j;

@@ -2,6 +2,7 @@
  * strings in the run's arena. Substrings share their bytes; s + t grows in place when s ends its
  * buffer; the taint map exists only for strings that mix template and user text. The top builder
  * writes to the result and keeps spans instead of a map. */
+#define _GNU_SOURCE
 #include "text/jinja/run.h"
 
 #include "base/mem.h"
@@ -284,16 +285,8 @@ size_t mxc_j_find(const struct mxc_jstr *s, size_t from, size_t to, const struct
         return SIZE_MAX;
     if (!needle->len)
         return from;
-    size_t last = to - needle->len;
-    for (size_t i = from; i <= last; i++) {
-        const char *hit = memchr(s->p + i, needle->p[0], last - i + 1);
-        if (!hit)
-            return SIZE_MAX;
-        i = (size_t)(hit - s->p);
-        if (!memcmp(hit, needle->p, needle->len))
-            return i;
-    }
-    return SIZE_MAX;
+    const char *hit = memmem(s->p + from, to - from, needle->p, needle->len); /* linear */
+    return hit ? (size_t)(hit - s->p) : SIZE_MAX;
 }
 
 size_t mxc_j_rfind(const struct mxc_jstr *s, size_t from, size_t to,

@@ -499,7 +499,7 @@ bool mxc_j_contains(struct mxc_jrun *run, struct mxc_jval box, struct mxc_jval i
                        : mxc_j_fail(run, "TypeError",
                                     "'in <string>' requires string as left operand, not %s",
                                     mxc_j_type_name(item));
-        if (!mxc_j_step(run, box.u.s->len / 64))
+        if (!mxc_j_step(run, box.u.s->len / 16))
             return false;
         *found = mxc_j_find(box.u.s, 0, box.u.s->len, item.u.s) != SIZE_MAX;
         return true;

@@ -128,10 +128,11 @@ struct mxc_jargs {
     size_t n_kw;
 };
 
-enum mxc_jiter_kind { MJ_IT_INDEX, MJ_IT_REVERSED, MJ_IT_MAP, MJ_IT_SELECT, MJ_IT_FOR };
+enum mxc_jiter_kind { MJ_IT_INDEX, MJ_IT_REVERSED, MJ_IT_MAP, MJ_IT_SELECT, MJ_IT_FOR, MJ_IT_BROKEN };
 
 /* Iterator: over an indexable source (list, tuple, text, dict, range, view), or lazily over
- * another iterator (map, select, a loop's filter). */
+ * another iterator (map, select, a loop's filter). A broken one fails when it is read: Python's
+ * generators find out late that their source is not iterable. */
 struct mxc_jiter {
     enum mxc_jiter_kind kind;
     const char *type_name;

@@ -88,9 +88,10 @@ enum { MXC_PREPARE_TILE = 24 };
 
 /* What happens to a finished output number; any of them may be absent (a NULL epilogue: none). */
 struct mxc_epilogue {
-    const float *bias;     /* [n] or NULL */
-    float scale;           /* y = scale * (acc + bias); 1 when there is none */
-    const float *residual; /* added last: residual[row * ld + column], same ld as out; may alias out */
+    const float *bias; /* [n] or NULL */
+    float scale;       /* y = scale * (acc + bias); 1 when there is none */
+    const float
+        *residual; /* added last: residual[row * ld + column], same ld as out; may alias out */
 };
 
 /* ---- attention: K and V in pages of 32 tokens, one page per (block, KV head).
@@ -104,14 +105,14 @@ size_t mxc_page_bytes(enum mxc_kv_type type, int32_t k_dim, int32_t v_dim);
 enum { MXC_ATTN_COLUMNS = 16, MXC_ATTN_CHUNK = 512, MXC_ATTN_MAX_DIM = 256 };
 struct mxc_attend {
     int32_t k_dim, v_dim, n_columns;
-    const void *q;          /* prepared by prepare_q: [n_columns][k_dim] */
-    const uint8_t *pages;   /* page of block b: pages + b * page_stride */
+    const void *q;        /* prepared by prepare_q: [n_columns][k_dim] */
+    const uint8_t *pages; /* page of block b: pages + b * page_stride */
     size_t page_stride;
-    const int32_t *table;   /* block numbers; table[p / 32] holds token p. Entries of pages that no
-                               column sees are not read */
-    const int32_t *begin;   /* [n_columns] first visible key (window) */
-    const int32_t *end;     /* [n_columns] one past the last visible key */
-    float softcap;          /* 0: none; else cap * tanh(s / cap) */
+    const int32_t *table; /* block numbers; table[p / 32] holds token p. Entries of pages that no
+                             column sees are not read */
+    const int32_t *begin; /* [n_columns] first visible key (window) */
+    const int32_t *end;   /* [n_columns] one past the last visible key */
+    float softcap;        /* 0: none; else cap * tanh(s / cap) */
 };
 /* Running softmax of one group of columns: m, l, o. o is [MXC_ATTN_COLUMNS][v_dim], rows v_dim
  * rounded up to 16 apart. The struct must be aligned to MXC_ALIGN. */

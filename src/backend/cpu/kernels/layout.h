@@ -99,8 +99,8 @@ static inline size_t mxc_page_v(enum mxc_kv_type type, int32_t k_dim) {
 
 /* m of a column that has seen no key; scores are in units of log2. */
 #define MXC_ATTN_NONE (-1e30f)
-#define MXC_LOG2E 1.44269504088896340736f
-#define MXC_LN2 0.69314718055994530942f
+#define MXC_LOG2E     1.44269504088896340736f
+#define MXC_LN2       0.69314718055994530942f
 enum { MXC_ATTN_BLOCK = 128 }; /* keys of one online-softmax step, at absolute multiples */
 
 /* What o is multiplied with at the end: 1 / l, or with a sink logit, which takes part in the

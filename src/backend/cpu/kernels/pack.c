@@ -88,8 +88,8 @@ static float choose_unit(const struct mxc_tensor *tensor) {
     if (field.factor > 0) {
         max = max_block_scale(tensor, field);
     } else if (tensor->storage == MXC_ST_MLX_AFFINE && tensor->scale_storage != MXC_ST_F16) {
-        size_t n = (size_t)mxc_tensor_rows(tensor) *
-                   ((size_t)mxc_tensor_columns(tensor) / tensor->group);
+        size_t n =
+            (size_t)mxc_tensor_rows(tensor) * ((size_t)mxc_tensor_columns(tensor) / tensor->group);
         max = max_array(tensor->scales, tensor->scale_storage, n);
         float bias = max_array(tensor->biases, tensor->scale_storage, n);
         max = bias > max ? bias : max;
@@ -230,8 +230,8 @@ static void interleave_codes(const struct mxc_packed *w, const struct scratch *s
         uint32_t word[S];
         if (step == 8)
             for (size_t r = 0; r < S; r++)
-                word[r] = load_u32(from + r * s->row_bytes) |
-                          load_u32(from + r * s->row_bytes + 4) << 4;
+                word[r] = load_u32(from + r * s->row_bytes) | load_u32(from + r * s->row_bytes + 4)
+                                                                  << 4;
         else
             for (size_t r = 0; r < S; r++)
                 word[r] = load_u32(from + r * s->row_bytes);
@@ -361,10 +361,10 @@ static void integer_row(const struct mxc_packed *w, const uint8_t *strip, size_t
                            ? lane[e / 8 * 4 * S + e % 4] >> (e % 8 < 4 ? 0 : 4) & 15
                            : lane[e / 4 * 4 * S + e % 4];
         float scale = mxc_f16_to_f32(load_u16(block + codes + 2 * r)) / w->unit;
-        out[i] = w->affine
-                     ? scale * (float)code +
-                           mxc_f16_to_f32(load_u16(block + codes + MXC_BLOCK_TAIL + 2 * r)) / w->unit
-                     : scale * (float)(code - w->zero_point);
+        out[i] = w->affine ? scale * (float)code +
+                                 mxc_f16_to_f32(load_u16(block + codes + MXC_BLOCK_TAIL + 2 * r)) /
+                                     w->unit
+                           : scale * (float)(code - w->zero_point);
     }
 }
 

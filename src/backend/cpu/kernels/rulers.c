@@ -60,8 +60,7 @@ double mxc_ruler_read_gbs(struct mxc_team *team) {
         return 0;
     for (size_t i = 0; i < bytes; i += 64) /* pages that were never written read as one page */
         data[i] = (uint8_t)i;
-    struct job job = {
-        .team = team, .read = reads[mxc_cpu_best()], .data = data, .bytes = bytes};
+    struct job job = {.team = team, .read = reads[mxc_cpu_best()], .data = data, .bytes = bytes};
     double gbs = (double)bytes / best_seconds(&job) * 1e-9;
     mxc_mem_free_aligned(data, bytes);
     return gbs;

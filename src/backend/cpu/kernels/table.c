@@ -13,23 +13,26 @@
 #define TAKE(slot, fn) .slot = fn,
 #define SKIP(slot, fn)
 #define MXC_KERNEL(LEVEL, isa, KIND, slot, index, name) TAKE_##LEVEL(slot, mxc_##isa##_##name)
-#define TAKE_SCALAR TAKE
-#define TAKE_AVX2 SKIP
-#define TAKE_AVX512 SKIP
+#define TAKE_SCALAR                                     TAKE
+#define TAKE_AVX2                                       SKIP
+#define TAKE_AVX512                                     SKIP
 
-static const struct mxc_kernels scalar_kernels = {.level = MXC_CPU_SCALAR,
+static const struct mxc_kernels scalar_kernels = {
+    .level = MXC_CPU_SCALAR,
 #include "backend/cpu/kernels/kernels.def"
 };
 
 #undef TAKE_AVX2
 #define TAKE_AVX2 TAKE
-static const struct mxc_kernels avx2_kernels = {.level = MXC_CPU_AVX2,
+static const struct mxc_kernels avx2_kernels = {
+    .level = MXC_CPU_AVX2,
 #include "backend/cpu/kernels/kernels.def"
 };
 
 #undef TAKE_AVX512
 #define TAKE_AVX512 TAKE
-static const struct mxc_kernels avx512_kernels = {.level = MXC_CPU_AVX512,
+static const struct mxc_kernels avx512_kernels = {
+    .level = MXC_CPU_AVX512,
 #include "backend/cpu/kernels/kernels.def"
 };
 

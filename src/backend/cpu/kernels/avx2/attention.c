@@ -10,11 +10,11 @@ enum { MOST = 4, LANES = 16 }; /* columns and lanes of one product */
 /* o[c][16 lanes] (+)= sum over steps of a[c][step] * w[step][lanes] */
 struct product {
     const uint8_t *w;
-    ptrdiff_t ahead;         /* what to prefetch, relative to w; 0: nothing */
-    size_t step;             /* bytes from one step of w to the next */
+    ptrdiff_t ahead; /* what to prefetch, relative to w; 0: nothing */
+    size_t step;     /* bytes from one step of w to the next */
     int64_t steps;
-    const uint8_t *a;        /* 4 bytes a step: a float or two bf16 */
-    size_t a_stride;         /* bytes */
+    const uint8_t *a; /* 4 bytes a step: a float or two bf16 */
+    size_t a_stride;  /* bytes */
     float *o;
     size_t o_stride;         /* numbers */
     const float *correction; /* [column] o is multiplied by it first; NULL: 1 */
@@ -37,10 +37,10 @@ MXC_INLINE void product(const struct product *p, const int N, const bool whole, 
     for (int64_t k = 0; k < p->steps; k++, w += p->step, a += 4) {
         const int *q = (const int *)(const void *)w;
         mxc_vi v0 = whole ? _mm256_loadu_si256((const void *)q) : _mm256_maskload_epi32(q, mask0);
-        mxc_vi v1 = whole ? _mm256_loadu_si256((const void *)(q + 8))
-                          : _mm256_maskload_epi32(q + 8, mask1);
+        mxc_vi v1 =
+            whole ? _mm256_loadu_si256((const void *)(q + 8)) : _mm256_maskload_epi32(q + 8, mask1);
         if (whole)
-            mxc_prefetch(w + p->ahead);
+            mxc_prefetch_l2(w + p->ahead);
         for (int c = 0; c < N; c++) {
             mxc_vi b = mxc_broadcast4(a + (size_t)c * p->a_stride);
             if (bf16) {
@@ -87,11 +87,12 @@ struct run {
     size_t k_bytes; /* of K in a page */
     size_t o_stride;
     int32_t begin, end; /* visible to any column, within the chunk */
+    int32_t horizon;    /* the same end, not cut to the chunk */
     bool started;       /* o holds sums */
     /* the block: pages [page0, page1) of it take part */
     int32_t b, page0, page1;
     const uint8_t *pages[BLOCK / PAGE];
-    ptrdiff_t ahead[BLOCK / PAGE]; /* the next block's page, relative */
+    ptrdiff_t ahead[BLOCK / PAGE]; /* from a page's V to the K of the page a block later */
     _Alignas(MXC_ALIGN) float s[COLUMNS][BLOCK];
     _Alignas(MXC_ALIGN) float p[COLUMNS][BLOCK]; /* f32, or bf16 in the first half of a row */
     _Alignas(MXC_ALIGN) float correction[COLUMNS];
@@ -108,8 +109,8 @@ static void find_pages(struct run *r) {
     for (int32_t i = r->page0; i < r->page1; i++) {
         int32_t token = r->b + i * PAGE, next = token + BLOCK;
         r->pages[i] = page_of(r->job, token);
-        const uint8_t *ahead = next < r->end ? page_of(r->job, next) : r->pages[i];
-        r->ahead[i] = (ptrdiff_t)((intptr_t)ahead - (intptr_t)r->pages[i]);
+        const uint8_t *ahead = next < r->horizon ? page_of(r->job, next) : r->pages[i];
+        r->ahead[i] = (ptrdiff_t)((intptr_t)ahead - (intptr_t)(r->pages[i] + r->k_bytes));
     }
 }
 
@@ -124,13 +125,13 @@ static void scores(struct run *r, int32_t c0, int32_t n) {
                         .steps = (int64_t)(q_bytes / 4),
                         .a = (const uint8_t *)r->job->q + (size_t)c0 * q_bytes,
                         .a_stride = q_bytes,
+                        .ahead = (ptrdiff_t)r->k_bytes, /* V, needed next */
                         .o_stride = BLOCK,
                         .zero = true,
                         .lanes = LANES};
     for (int32_t i = r->page0; i < r->page1; i++)
         for (int32_t half = 0; half < 2; half++) {
             p.w = r->pages[i] + half * LANES * 4;
-            p.ahead = r->ahead[i];
             p.o = &r->s[c0][PAGE * i + LANES * half];
             products[r->bf16][1][n](&p);
         }
@@ -248,6 +249,7 @@ static void attend(const struct mxc_attend *job, int32_t k0, struct mxc_attn_par
             r.end = job->end[c] > r.end ? job->end[c] : r.end;
         }
     }
+    r.horizon = r.end;
     r.end = r.end > k0 + MXC_ATTN_CHUNK ? k0 + MXC_ATTN_CHUNK : r.end;
     r.begin = r.begin < k0 ? k0 : r.begin;
     r.started = false;
@@ -304,8 +306,8 @@ void mxc_avx2_attn_finish(const struct mxc_attn_part *total, const float *sinks,
     size_t stride = mxc_attn_stride(v_dim);
     for (int32_t c = 0; c < n_columns; c++) {
         const float *o = total->o + (size_t)c * stride;
-        mxc_vf f = _mm256_set1_ps(
-            mxc_attn_factor(total->m[c], total->l[c], sinks ? sinks + c : NULL));
+        mxc_vf f =
+            _mm256_set1_ps(mxc_attn_factor(total->m[c], total->l[c], sinks ? sinks + c : NULL));
         for (int32_t i = 0; i < v_dim; i += 8)
             mxc_save(out + (size_t)c * ld_out + (size_t)i, v_dim - i,
                      _mm256_mul_ps(_mm256_loadu_ps(o + i), f));

@@ -26,6 +26,12 @@ MXC_INLINE void mxc_prefetch(const void *p) {
     __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)p));
 }
 
+/* To L2: for short pieces in random order, where the first level's few miss buffers are the limit
+ * (KV pages, Zen 4: 20 GB/s against 11 with prefetcht0). */
+MXC_INLINE void mxc_prefetch_l2(const void *p) {
+    __asm__ volatile("prefetcht1 %0" : : "m"(*(const char *)p));
+}
+
 /* All bits in lanes [0, n) of 8; n may be negative or above 8. */
 MXC_INLINE mxc_vi mxc_lanes(int64_t n) {
     int32_t k = n >= 8 ? 8 : n <= 0 ? 0 : (int32_t)n;
@@ -62,8 +68,7 @@ MXC_INLINE mxc_vf mxc_round(mxc_vf x) {
 
 /* 2^n for integral n in [-126, 127]. */
 MXC_INLINE mxc_vf mxc_power(mxc_vi n) {
-    return _mm256_castsi256_ps(
-        _mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
 }
 
 /* 2^x for x <= 127; exactly 0 below -126. Relative error below 1.2e-7 (the polynomial, degree 6 on
@@ -111,8 +116,8 @@ MXC_INLINE __m128i mxc_bf16(mxc_vf x) {
     mxc_vi odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
     mxc_vi y = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
     mxc_vi nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    y = _mm256_blendv_epi8(_mm256_srli_epi32(y, 16),
-                           _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+    y = _mm256_blendv_epi8(_mm256_srli_epi32(y, 16), _mm256_or_si256(high, _mm256_set1_epi32(0x40)),
+                           nan);
     return _mm_packus_epi32(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
 }
 

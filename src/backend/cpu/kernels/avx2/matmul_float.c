@@ -42,8 +42,7 @@ MXC_INLINE void step(const uint8_t *w, const uint8_t *x, mxc_vf acc[VECTORS][MOS
     }
 }
 
-MXC_INLINE void tile(const struct tile *t, const int N, const int V,
-                     const enum mxc_layout layout) {
+MXC_INLINE void tile(const struct tile *t, const int N, const int V, const enum mxc_layout layout) {
     const int bytes = layout == MXC_LAYOUT_F16 ? 64 : 128; /* of weights, one step */
     const uint8_t *w = t->w, *x = t->x;
     mxc_vf acc[VECTORS][MOST];
@@ -85,8 +84,7 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int V,
 TILES_SIX(f32_tiles, MXC_LAYOUT_F32)
 TILES_SIX(f16_tiles, MXC_LAYOUT_F16)
 TILES_FOUR(bf16_tiles, MXC_LAYOUT_BF16)
-static tile_fn *const bf16_tiles[] = {NULL, bf16_tiles_1, bf16_tiles_2, bf16_tiles_3,
-                                      bf16_tiles_4};
+static tile_fn *const bf16_tiles[] = {NULL, bf16_tiles_1, bf16_tiles_2, bf16_tiles_3, bf16_tiles_4};
 
 static void run(tile_fn *const *tiles, const struct mxc_packed *w, const struct mxc_activation *a,
                 int32_t strip0, int32_t strip1, float *out, size_t ld,
@@ -117,14 +115,14 @@ static void run(tile_fn *const *tiles, const struct mxc_packed *w, const struct 
         }
 }
 
-void mxc_avx2_matmul_f32(const struct mxc_packed *w, const struct mxc_activation *a,
-                         int32_t strip0, int32_t strip1, float *out, size_t ld,
+void mxc_avx2_matmul_f32(const struct mxc_packed *w, const struct mxc_activation *a, int32_t strip0,
+                         int32_t strip1, float *out, size_t ld,
                          const struct mxc_epilogue *epilogue) {
     run(f32_tiles, w, a, strip0, strip1, out, ld, epilogue);
 }
 
-void mxc_avx2_matmul_f16(const struct mxc_packed *w, const struct mxc_activation *a,
-                         int32_t strip0, int32_t strip1, float *out, size_t ld,
+void mxc_avx2_matmul_f16(const struct mxc_packed *w, const struct mxc_activation *a, int32_t strip0,
+                         int32_t strip1, float *out, size_t ld,
                          const struct mxc_epilogue *epilogue) {
     run(f16_tiles, w, a, strip0, strip1, out, ld, epilogue);
 }

@@ -73,8 +73,8 @@ MXC_INLINE void steps_i8(const uint8_t *w, const int8_t *x, mxc_vi d[VECTORS][MO
     }
 }
 
-MXC_INLINE void tile(const struct tile *t, const int N, const int V, const int G,
-                     const bool affine, const enum mxc_layout layout) {
+MXC_INLINE void tile(const struct tile *t, const int N, const int V, const int G, const bool affine,
+                     const enum mxc_layout layout) {
     mxc_vf acc[VECTORS][MOST];
     for (int v = 0; v < V; v++)
         for (int c = 0; c < N; c++)
@@ -184,8 +184,8 @@ static void run(tile_fn *const *tiles, const struct mxc_packed *w, const struct 
 void mxc_avx2_matmul_i4(const struct mxc_packed *w, const struct mxc_activation *a, int32_t strip0,
                         int32_t strip1, float *out, size_t ld,
                         const struct mxc_epilogue *epilogue) {
-    tile_fn *const *tiles = w->group == 32 ? (w->affine ? i4_32_affine : i4_32)
-                                           : (w->affine ? i4_64_affine : i4_64);
+    tile_fn *const *tiles =
+        w->group == 32 ? (w->affine ? i4_32_affine : i4_32) : (w->affine ? i4_64_affine : i4_64);
     run(tiles, w, a, strip0, strip1, out, ld, epilogue);
 }
 

@@ -22,7 +22,7 @@ uint64_t mxc_avx2_ruler_read(const uint8_t *p, size_t bytes) {
 #define DECLARE(i) acc##i = zero,
 #define DOT_INT8(i)                                                                                \
     acc##i = _mm256_add_epi32(acc##i, _mm256_madd_epi16(_mm256_maddubs_epi16(a, acc##i), ones));
-#define FMA(i) acc##i = _mm256_fmadd_ps(a, a, acc##i);
+#define FMA(i)  acc##i = _mm256_fmadd_ps(a, a, acc##i);
 #define KEEP(i) __asm__ volatile("" : "+x"(acc##i));
 
 double mxc_avx2_ruler_int8(long rounds) {

@@ -12,17 +12,17 @@ enum { WIDE = 12, FEW = 4 }; /* columns of a call; up to FEW: four vectors and p
 
 /* o[c][lanes] (+)= sum over steps of a[c][step] * w[step][lanes] */
 struct product {
-    const uint8_t *w0, *w1;       /* 32 lanes each; w1 only with four vectors */
-    ptrdiff_t ahead0, ahead1;     /* what to prefetch, relative to w0, w1 */
-    size_t step;                  /* bytes from one step of w to the next */
+    const uint8_t *w0, *w1;   /* 32 lanes each; w1 only with four vectors */
+    ptrdiff_t ahead0, ahead1; /* what to prefetch, relative to w0, w1 */
+    size_t step;              /* bytes from one step of w to the next */
     int64_t steps;
-    const uint8_t *a;             /* 4 bytes a step: a float or two bf16 */
-    size_t a_stride;              /* bytes */
+    const uint8_t *a; /* 4 bytes a step: a float or two bf16 */
+    size_t a_stride;  /* bytes */
     float *o;
-    size_t o_stride;              /* numbers */
-    const float *correction;      /* [column] o is multiplied by it first; NULL: 1 */
-    bool zero;                    /* start from zero */
-    __mmask16 mask;               /* lanes, with one vector */
+    size_t o_stride;         /* numbers */
+    const float *correction; /* [column] o is multiplied by it first; NULL: 1 */
+    bool zero;               /* start from zero */
+    __mmask16 mask;          /* lanes, with one vector */
 };
 typedef void product_fn(const struct product *p);
 
@@ -37,6 +37,7 @@ MXC_INLINE void product(const struct product *p, const int N, const int NV, cons
         }
     const uint8_t *w0 = p->w0, *w1 = p->w1, *a = p->a;
     const size_t a_stride = p->a_stride, step = p->step;
+    const ptrdiff_t ahead0 = p->ahead0, ahead1 = p->ahead1;
 #pragma GCC unroll 4
     for (int64_t k = 0; k < p->steps; k++, w0 += step, w1 += step, a += 4) {
         mxc_vi w[4];
@@ -44,8 +45,7 @@ MXC_INLINE void product(const struct product *p, const int N, const int NV, cons
             w[v] = NV == 1 ? _mm512_maskz_loadu_epi32(p->mask, w0)
                            : _mm512_loadu_si512((v < 2 ? w0 : w1) + 64 * (v & 1));
         for (int v = 0; N <= FEW && v < NV; v++)
-            _mm_prefetch((const char *)(v < 2 ? w0 + p->ahead0 : w1 + p->ahead1) + 64 * (v & 1),
-                         _MM_HINT_T0);
+            mxc_prefetch_l2((v < 2 ? w0 + ahead0 : w1 + ahead1) + 64 * (v & 1));
         for (int c = 0; c < N; c++) {
             int32_t four;
             memcpy(&four, a + (size_t)c * a_stride, sizeof four);
@@ -81,8 +81,7 @@ MXC_INLINE void product(const struct product *p, const int N, const int NV, cons
     PRODUCT(name, 11, NV, bf16)                                                                    \
     PRODUCT(name, 12, NV, bf16)
 #define LIST_FEW(n) NULL, n##_1, n##_2, n##_3, n##_4
-#define LIST(n)                                                                                    \
-    LIST_FEW(n), n##_5, n##_6, n##_7, n##_8, n##_9, n##_10, n##_11, n##_12
+#define LIST(n)     LIST_FEW(n), n##_5, n##_6, n##_7, n##_8, n##_9, n##_10, n##_11, n##_12
 PRODUCTS(f32, 1, false)
 PRODUCTS(f32, 2, false)
 PRODUCTS_FEW(f32, 4, false)
@@ -101,14 +100,15 @@ struct run {
     struct mxc_attn_part *part;
     enum mxc_kv_type type;
     product_fn *const (*products)[WIDE + 1];
-    size_t k_bytes;          /* of K in a page */
+    size_t k_bytes; /* of K in a page */
     size_t o_stride;
-    int32_t begin, end;      /* visible to any column, within the chunk */
-    bool started;            /* o holds sums */
+    int32_t begin, end; /* visible to any column, within the chunk */
+    int32_t horizon;    /* the same end, not cut to the chunk */
+    bool started;       /* o holds sums */
     /* the block: pages [page0, page1) of it take part */
     int32_t b, page0, page1;
     const uint8_t *pages[BLOCK / PAGE];
-    ptrdiff_t ahead[BLOCK / PAGE]; /* the next block's page, relative */
+    ptrdiff_t ahead[BLOCK / PAGE]; /* from a page's V to the K of the page a block later */
     _Alignas(MXC_ALIGN) float s[COLUMNS][BLOCK];
     _Alignas(MXC_ALIGN) float p[COLUMNS][BLOCK]; /* f32, or bf16 in the first half of a row */
     _Alignas(MXC_ALIGN) float correction[COLUMNS];
@@ -125,8 +125,8 @@ static void find_pages(struct run *r) {
     for (int32_t i = r->page0; i < r->page1; i++) {
         int32_t token = r->b + i * PAGE, next = token + BLOCK;
         r->pages[i] = page_of(r->job, token);
-        const uint8_t *ahead = next < r->end ? page_of(r->job, next) : r->pages[i];
-        r->ahead[i] = (ptrdiff_t)((intptr_t)ahead - (intptr_t)r->pages[i]);
+        const uint8_t *ahead = next < r->horizon ? page_of(r->job, next) : r->pages[i];
+        r->ahead[i] = (ptrdiff_t)((intptr_t)ahead - (intptr_t)(r->pages[i] + r->k_bytes));
     }
 }
 
@@ -142,18 +142,23 @@ static void scores(struct run *r, int32_t c0, int32_t n) {
                         .steps = (int64_t)(q_bytes / 4),
                         .a = (const uint8_t *)r->job->q + (size_t)c0 * q_bytes,
                         .a_stride = q_bytes,
+                        .ahead0 = (ptrdiff_t)r->k_bytes, /* V, needed next */
+                        .ahead1 = (ptrdiff_t)r->k_bytes,
                         .o_stride = BLOCK,
                         .zero = true};
     for (int32_t i = r->page0; i < r->page1;) {
         int two = n <= FEW && i + 1 < r->page1;
         p.w0 = r->pages[i];
-        p.ahead0 = r->ahead[i];
         p.w1 = r->pages[i + two];
-        p.ahead1 = r->ahead[i + two];
         p.o = &r->s[c0][PAGE * i];
         r->products[1 + two][n](&p);
         i += 1 + two;
     }
+}
+
+/* Lanes of keys [i, i + 16) that lie in [lo, hi). */
+MXC_INLINE __mmask16 visible(int32_t i, int32_t lo, int32_t hi) {
+    return (__mmask16)(mxc_lanes(hi - i) & ~mxc_lanes(lo - i));
 }
 
 /* m, l, correction and weights of column c from its scores. */
@@ -171,9 +176,7 @@ MXC_INLINE void softmax(struct run *r, int32_t c, const bool bf16) {
             x = _mm512_mul_ps(cap, mxc_tanh(_mm512_mul_ps(x, to_cap)));
             _mm512_store_ps(s + i, x);
         }
-        __mmask16 mask = 0xFFFF;
-        if (cut)
-            mask = mxc_lanes(hi - i) & (__mmask16)~mxc_lanes(lo - i);
+        __mmask16 mask = cut ? visible(i, lo, hi) : 0xFFFF;
         max = _mm512_mask_max_ps(max, mask, max, x);
     }
     float old = r->part->m[c], m = _mm512_reduce_max_ps(max);
@@ -186,9 +189,8 @@ MXC_INLINE void softmax(struct run *r, int32_t c, const bool bf16) {
         mxc_vf e0 = mxc_exp2(_mm512_sub_ps(_mm512_load_ps(s + i), top));
         mxc_vf e1 = mxc_exp2(_mm512_sub_ps(_mm512_load_ps(s + i + 16), top));
         if (cut) {
-            e0 = _mm512_maskz_mov_ps(mxc_lanes(hi - i) & (__mmask16)~mxc_lanes(lo - i), e0);
-            e1 = _mm512_maskz_mov_ps(
-                mxc_lanes(hi - i - 16) & (__mmask16)~mxc_lanes(lo - i - 16), e1);
+            e0 = _mm512_maskz_mov_ps(visible(i, lo, hi), e0);
+            e1 = _mm512_maskz_mov_ps(visible(i + 16, lo, hi), e1);
         }
         sum = _mm512_add_ps(sum, _mm512_add_ps(e0, e1));
         if (bf16) {
@@ -277,6 +279,7 @@ static void attend(const struct mxc_attend *job, int32_t k0, struct mxc_attn_par
             r.end = job->end[c] > r.end ? job->end[c] : r.end;
         }
     }
+    r.horizon = r.end;
     r.end = r.end > k0 + MXC_ATTN_CHUNK ? k0 + MXC_ATTN_CHUNK : r.end;
     r.begin = r.begin < k0 ? k0 : r.begin;
     r.started = false;
@@ -343,8 +346,8 @@ void mxc_avx512_attn_finish(const struct mxc_attn_part *total, const float *sink
     size_t stride = mxc_attn_stride(v_dim);
     for (int32_t c = 0; c < n_columns; c++) {
         const float *o = total->o + (size_t)c * stride;
-        mxc_vf f = _mm512_set1_ps(
-            mxc_attn_factor(total->m[c], total->l[c], sinks ? sinks + c : NULL));
+        mxc_vf f =
+            _mm512_set1_ps(mxc_attn_factor(total->m[c], total->l[c], sinks ? sinks + c : NULL));
         for (int32_t i = 0; i < v_dim; i += 16)
             _mm512_mask_storeu_ps(out + (size_t)c * ld_out + (size_t)i, mxc_lanes(v_dim - i),
                                   _mm512_mul_ps(_mm512_loadu_ps(o + i), f));

@@ -26,9 +26,15 @@ MXC_INLINE void mxc_prefetch(const void *p) {
     __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)p));
 }
 
+/* To L2: for short pieces in random order, where the first level's few miss buffers are the limit
+ * (KV pages, Zen 4: 20 GB/s against 11 with prefetcht0). */
+MXC_INLINE void mxc_prefetch_l2(const void *p) {
+    __asm__ volatile("prefetcht1 %0" : : "m"(*(const char *)p));
+}
+
 /* Lanes [0, n) of 16; n may be negative or above 16. */
 MXC_INLINE __mmask16 mxc_lanes(int64_t n) {
-    return n >= 16 ? 0xFFFF : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
+    return (__mmask16)(n >= 16 ? 0xFFFFu : n <= 0 ? 0u : (1u << n) - 1);
 }
 
 /* 2^x for x <= 127; exactly 0 below -126. Relative error below 1.2e-7 (the polynomial, degree 6 on

@@ -90,8 +90,8 @@ MXC_INLINE void tile(const struct tile *t, const int N, const enum mxc_layout la
     TILE(name, layout, 10)                                                                         \
     TILE(name, layout, 11)                                                                         \
     TILE(name, layout, 12)                                                                         \
-    static tile_fn *const name[] = {NULL,     name##_1, name##_2,  name##_3,  name##_4,            \
-                                    name##_5, name##_6, name##_7,  name##_8,  name##_9,            \
+    static tile_fn *const name[] = {NULL,      name##_1,  name##_2, name##_3, name##_4,            \
+                                    name##_5,  name##_6,  name##_7, name##_8, name##_9,            \
                                     name##_10, name##_11, name##_12};
 TILES(tile_bf16, MXC_LAYOUT_BF16)
 TILES(tile_f32, MXC_LAYOUT_F32)

@@ -1,7 +1,8 @@
 /* Matmul I4, AVX-512: 4-bit codes times int8 activations with vpdpbusd. A tile is 32 rows of the
  * weights x N columns (rows of activations); N = 1 is decode, N = 6 prefill, and both do the same
  * work for a column in the same order. Per group: integer sums (exact), then
- * acc = fma(scale, sum, acc) and, when affine, acc = fma(-bias, negated sum of activations, acc). */
+ * acc = fma(scale, sum, acc) and, when affine, acc = fma(-bias, negated sum of activations, acc).
+ */
 #include "backend/cpu/kernels/avx512/avx512.h"
 #include "backend/cpu/kernels/avx512/tile_i8.h"
 
@@ -48,8 +49,7 @@ MXC_TILES_I8(tile, 64)
 void mxc_avx512_matmul_i4(const struct mxc_packed *w, const struct mxc_activation *a,
                           int32_t strip0, int32_t strip1, float *out, size_t ld,
                           const struct mxc_epilogue *epilogue) {
-    mxc_tile_i8_fn *const *tiles = w->group == 32
-                                       ? (w->affine ? tile_32_affine : tile_32_plain)
-                                       : (w->affine ? tile_64_affine : tile_64_plain);
+    mxc_tile_i8_fn *const *tiles = w->group == 32 ? (w->affine ? tile_32_affine : tile_32_plain)
+                                                  : (w->affine ? tile_64_affine : tile_64_plain);
     mxc_run_tiles_i8(tiles, w, a, strip0, strip1, out, ld, epilogue);
 }

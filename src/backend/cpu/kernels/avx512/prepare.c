@@ -116,8 +116,8 @@ void mxc_avx512_prepare_q_bf16(void *out, const float *q, int32_t k_dim, float s
     mxc_vf s = _mm512_set1_ps(scale * MXC_LOG2E);
     for (int32_t i = 0; i < k_dim; i += 16) {
         __mmask16 mask = mxc_lanes(k_dim - i);
-        __m256i y = (__m256i)_mm512_cvtneps_pbh(
-            _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, q + i), s));
+        __m256i y =
+            (__m256i)_mm512_cvtneps_pbh(_mm512_mul_ps(_mm512_maskz_loadu_ps(mask, q + i), s));
         _mm256_mask_storeu_epi16((uint16_t *)out + i, mask, y);
     }
 }
@@ -127,8 +127,7 @@ void mxc_avx512_append_bf16(uint8_t *page, int32_t slot, const float *k, const f
     uint32_t *to = (uint32_t *)(void *)page + slot;
     for (int32_t i = 0; i < k_dim; i += 16) {
         uint32_t pairs[8];
-        __m256i y =
-            (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mxc_lanes(k_dim - i), k + i));
+        __m256i y = (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mxc_lanes(k_dim - i), k + i));
         _mm256_storeu_si256((void *)pairs, y);
         for (int32_t j = 0; j < 8 && i + 2 * j < k_dim; j++, to += MXC_ATTN_PAGE)
             *to = pairs[j];
@@ -137,8 +136,7 @@ void mxc_avx512_append_bf16(uint8_t *page, int32_t slot, const float *k, const f
     uint8_t *row = page + mxc_page_v(MXC_KV_BF16, k_dim) + (size_t)(slot / 2) * (size_t)v_dim * 4;
     __mmask32 ours = slot % 2 ? 0xAAAAAAAAu : 0x55555555u;
     for (int32_t i = 0; i < v_dim; i += 16, row += 64) {
-        __m256i y =
-            (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mxc_lanes(v_dim - i), v + i));
+        __m256i y = (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mxc_lanes(v_dim - i), v + i));
         mxc_vi wide = _mm512_cvtepu16_epi32(y);
         if (slot % 2)
             wide = _mm512_slli_epi32(wide, 16);

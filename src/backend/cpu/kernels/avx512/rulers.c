@@ -19,11 +19,11 @@ uint64_t mxc_avx512_ruler_read(const uint8_t *p, size_t bytes) {
     return (uint64_t)_mm512_reduce_or_epi64(sum[0]);
 }
 
-#define DECLARE(i) acc##i = zero,
+#define DECLARE(i)  acc##i = zero,
 #define DOT_INT8(i) acc##i = _mm512_dpbusd_epi32(acc##i, a, a);
 #define DOT_BF16(i) acc##i = _mm512_dpbf16_ps(acc##i, (__m512bh)b, (__m512bh)b);
-#define FMA(i) acc##i = _mm512_fmadd_ps(a, a, acc##i);
-#define KEEP(i) __asm__ volatile("" : "+v"(acc##i));
+#define FMA(i)      acc##i = _mm512_fmadd_ps(a, a, acc##i);
+#define KEEP(i)     __asm__ volatile("" : "+v"(acc##i));
 
 double mxc_avx512_ruler_int8(long rounds) {
     __m512i zero = _mm512_setzero_si512(), SIXTEEN(DECLARE) a = zero;

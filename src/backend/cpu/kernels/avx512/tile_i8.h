@@ -89,8 +89,12 @@ MXC_INLINE void mxc_store_i8(const struct mxc_tile_i8 *t, mxc_vf acc[2][MXC_TILE
     MXC_TILE_I8_ONE(tile, G, kind, affine, 5)                                                      \
     MXC_TILE_I8_ONE(tile, G, kind, affine, 6)                                                      \
     static mxc_tile_i8_fn *const tile##_##G##_##kind[] = {                                         \
-        NULL,                     tile##_##G##_##kind##_1, tile##_##G##_##kind##_2,                \
-        tile##_##G##_##kind##_3,  tile##_##G##_##kind##_4, tile##_##G##_##kind##_5,                \
+        NULL,                                                                                      \
+        tile##_##G##_##kind##_1,                                                                   \
+        tile##_##G##_##kind##_2,                                                                   \
+        tile##_##G##_##kind##_3,                                                                   \
+        tile##_##G##_##kind##_4,                                                                   \
+        tile##_##G##_##kind##_5,                                                                   \
         tile##_##G##_##kind##_6,                                                                   \
     };
 #define MXC_TILES_I8(tile, G)                                                                      \

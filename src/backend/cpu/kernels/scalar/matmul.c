@@ -71,8 +71,8 @@ void mxc_scalar_matmul_bf16(const struct mxc_packed *w, const struct mxc_activat
             size_t step = (size_t)mxc_tile_width(a, c0) * MXC_CELL_BF16;
             const uint16_t *x = (const uint16_t *)(const void *)a->data;
             x += cell_at(a, c, kp, MXC_CELL_BF16);
-            const uint16_t *h = (const uint16_t *)(const void *)(w->data +
-                                                                 (size_t)s * w->strip_bytes);
+            const uint16_t *h =
+                (const uint16_t *)(const void *)(w->data + (size_t)s * w->strip_bytes);
             float acc[S] = {0};
             for (size_t i = 0; i < pairs; i++, h += 2 * S) {
                 const uint16_t *p = x + 2 * i / MXC_CELL_BF16 * step + 2 * i % MXC_CELL_BF16;

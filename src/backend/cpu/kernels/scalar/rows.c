@@ -14,8 +14,8 @@ void mxc_scalar_rms_norm(float *y, const float *x, const float *w, int32_t n, fl
             lane[j] += x[i + j] * x[i + j];
     for (int j = 0; i < n; i++, j++)
         lane[j] += x[i] * x[i];
-    float sum = ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
-                ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+    float sum =
+        ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
     float r = 1.0f / sqrtf(sum / (float)n + eps);
     for (i = 0; i < n; i++)
         y[i] = x[i] * r * (w[i] + offset);
