@@ -202,11 +202,12 @@ static void bench_matmul_decode(const struct row *row, int32_t group, bool affin
 static void bench_matmul(const struct row *row) {
     static const int32_t shapes[][2] = {{576, 576},   {1536, 576},  {576, 1536},
                                         {2048, 2048}, {8192, 2048}, {2048, 8192}};
-    static const struct {
+    static const struct quantisation {
         int32_t group;
         bool affine;
     } i4[] = {{32, false}, {32, true}, {64, true}}, i8[] = {{16, false}, {32, false}, {64, true}},
-      none[] = {{0, false}}, *list = none;
+      none[] = {{0, false}};
+    const struct quantisation *list = none;
     size_t n = 1;
     if (row->index == MXC_LAYOUT_I4 || row->index == MXC_LAYOUT_I8) {
         list = row->index == MXC_LAYOUT_I4 ? i4 : i8;

@@ -23,7 +23,7 @@ def ask(binary, model, flags, inputs):
                          capture_output=True, text=True)
     if run.returncode:
         sys.exit(f"{model}: {run.stderr.strip()}")
-    return [json.loads(line) for line in run.stdout.splitlines()]
+    return [json.loads(line) for line in run.stdout.split("\n") if line]
 
 
 def compare(binary, name, model, folder, bos, show):

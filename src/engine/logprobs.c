@@ -2,14 +2,15 @@
  * interleaved partial sums that are added in a fixed order: fast, and the same bits every time. */
 #include "engine/sample.h"
 
+#include "base/half.h"
+
 #include <math.h>
-#include <stdbool.h>
-#include <string.h>
 
 enum { LANES = 8 };
 
 /* 2^n * e^r with n = round(x / ln 2): r is split in two parts of ln 2 (Cody and Waite), e^r is its
- * Taylor polynomial of degree 6 on |r| <= 0.35, good to 2e-7. */
+ * Taylor polynomial of degree 6 on |r| <= 0.35, good to 2e-7. Without branches, so that loops over
+ * it become vector code. */
 static inline float exp_nonpositive(float x) {
     float clamped = x < -87.0f ? -87.0f : x;
     float shifted = clamped * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
@@ -22,42 +23,72 @@ static inline float exp_nonpositive(float x) {
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    int32_t bits = ((int32_t)n + 127) * (1 << 23);
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
-    return x < -87.0f ? 0.0f : p * scale;
+    float scaled = p * mxc_f32_of_bits((uint32_t)((int32_t)n + 127) << 23);
+    return mxc_f32_of_bits(mxc_f32_bits(scaled) & (0u - (uint32_t)(x >= -87.0f)));
 }
 
 float mxc_exp_nonpositive(float x) {
     return exp_nonpositive(x);
 }
 
-enum mxc_code mxc_logsumexp(const float *logits, int32_t vocab, double *lse, struct mxc_err *err) {
-    float max = -INFINITY;
-    bool bad = false;
-    for (int32_t i = 0; i < vocab; i++) {
-        max = logits[i] > max ? logits[i] : max;
+void mxc_exp_block(const float *logits, int32_t n, float max, float scale, float *out) {
+    for (int32_t i = 0; i < n; i++)
+        out[i] = exp_nonpositive((logits[i] - max) * scale);
+}
+
+double mxc_exp_sum(const float *logits, int32_t vocab, float max, float scale, double *blocks) {
+    float masses[MXC_EXP_BLOCK];
+    double total = 0;
+    for (int32_t from = 0, b = 0; from < vocab; from += MXC_EXP_BLOCK, b++) {
+        int32_t n = vocab - from < MXC_EXP_BLOCK ? vocab - from : MXC_EXP_BLOCK, i = 0;
+        float lane[LANES] = {0};
+        double sum = 0;
+        mxc_exp_block(logits + from, n, max, scale, masses);
+        for (; i + LANES <= n; i += LANES)
+            for (int j = 0; j < LANES; j++)
+                lane[j] += masses[i + j];
+        for (; i < n; i++)
+            lane[0] += masses[i];
+        for (int j = 0; j < LANES; j++)
+            sum += (double)lane[j];
+        if (blocks)
+            blocks[b] = sum;
+        total += sum;
+    }
+    return total;
+}
+
+enum mxc_code mxc_logits_max(const float *logits, int32_t vocab, float *max, struct mxc_err *err) {
+    float lane[LANES], m = -INFINITY;
+    unsigned bad = 0;
+    int32_t i = 0;
+    for (int j = 0; j < LANES; j++)
+        lane[j] = -INFINITY;
+    for (; i + LANES <= vocab; i += LANES)
+        for (int j = 0; j < LANES; j++) {
+            lane[j] = logits[i + j] > lane[j] ? logits[i + j] : lane[j];
+            bad |= !(logits[i + j] < INFINITY);
+        }
+    for (; i < vocab; i++) {
+        lane[0] = logits[i] > lane[0] ? logits[i] : lane[0];
         bad |= !(logits[i] < INFINITY);
     }
+    for (int j = 0; j < LANES; j++)
+        m = lane[j] > m ? lane[j] : m;
     if (bad)
         return mxc_err_set(err, MXC_E_BACKEND, "a logit is not a number or infinite");
-    if (max == -INFINITY)
+    if (m == -INFINITY)
         return mxc_err_set(err, MXC_E_BACKEND, "no token is possible: every logit is -infinity");
-    double total = 0;
-    for (int32_t i = 0; i < vocab;) {
-        /* float inside blocks of 4096, double between them */
-        int32_t end = vocab - i > 4096 ? i + 4096 : vocab;
-        float sum[LANES] = {0};
-        for (; i + LANES <= end; i += LANES)
-            for (int j = 0; j < LANES; j++)
-                sum[j] += exp_nonpositive(logits[i + j] - max);
-        for (; i < end; i++)
-            sum[0] += exp_nonpositive(logits[i] - max);
-        for (int j = 0; j < LANES; j++)
-            total += (double)sum[j];
-    }
-    *lse = (double)max + log(total);
+    *max = m;
     return MXC_OK;
+}
+
+enum mxc_code mxc_logsumexp(const float *logits, int32_t vocab, double *lse, struct mxc_err *err) {
+    float max;
+    enum mxc_code code = mxc_logits_max(logits, vocab, &max, err);
+    if (!code)
+        *lse = (double)max + log(mxc_exp_sum(logits, vocab, max, 1, NULL));
+    return code;
 }
 
 float mxc_logprob(const float *logits, int32_t id, double lse) {

@@ -80,6 +80,9 @@ enum mxc_code mxc_sampling_check(const struct mxc_sampling *s, int32_t vocab, st
 enum mxc_code mxc_sample_work_init(struct mxc_sample_work *work, int32_t vocab, int32_t context,
                                    struct mxc_err *err) {
     struct mxc_sample_work w = {.vocab = vocab, .context = context};
+    if (vocab > MXC_N_BUCKETS * MXC_EXP_BLOCK)
+        return mxc_err_set(err, MXC_E_LIMIT, "a vocabulary of %d; the limit is %d", vocab,
+                           MXC_N_BUCKETS * MXC_EXP_BLOCK);
     w.candidates = mxc_mem_array((size_t)vocab, sizeof *w.candidates);
     w.count = mxc_mem_zalloc((size_t)vocab, sizeof *w.count);
     w.z = mxc_mem_array((size_t)context, sizeof *w.z);
@@ -347,27 +350,75 @@ static int32_t mirostat(struct mxc_sampler *s, struct mxc_sample_work *work, con
     return c[i].id;
 }
 
+/* One draw over the whole vocabulary: the block first, then the token in it. */
+static int32_t draw_all(struct mxc_sampler *s, struct mxc_sample_work *work, const float *logits,
+                        float max) {
+    float masses[MXC_EXP_BLOCK];
+    float t = s->params.temperature < 1e-6f ? 1e-6f : s->params.temperature;
+    double *blocks = work->bucket_mass;
+    double at = mxc_exp_sum(logits, work->vocab, max, 1 / t, blocks);
+    int32_t n_blocks = (work->vocab + MXC_EXP_BLOCK - 1) / MXC_EXP_BLOCK, b = 0, last = 0;
+    at *= mxc_rng_uniform(&s->rng);
+    while (b + 1 < n_blocks && at >= blocks[b])
+        at -= blocks[b++];
+    while (b && blocks[b] <= 0) /* rounding led behind the last token that can be */
+        at = blocks[--b];
+    int32_t from = b * MXC_EXP_BLOCK;
+    int32_t n = work->vocab - from < MXC_EXP_BLOCK ? work->vocab - from : MXC_EXP_BLOCK;
+    mxc_exp_block(logits + from, n, max, 1 / t, masses);
+    double seen = 0;
+    for (int32_t i = 0; i < n && seen <= at; i++) {
+        if (masses[i] <= 0)
+            continue;
+        last = from + i;
+        seen += (double)masses[i];
+    }
+    return last;
+}
+
+/* Candidates for top-p alone: those near the highest when their mass is enough, which it mostly is,
+ * else all. */
+static int32_t nucleus(struct mxc_sample_work *work, const float *logits, float max, double p) {
+    struct mxc_candidate *c = work->candidates;
+    double limit = p * mxc_exp_sum(logits, work->vocab, max, 1, NULL);
+    int32_t n = all_candidates(c, logits, work->vocab, max - 12);
+    if (weigh(c, n, max, 1) < limit) {
+        n = all_candidates(c, logits, work->vocab, -INFINITY);
+        (void)weigh(c, n, max, 1);
+    }
+    key_by_logit(c, n, max);
+    return mxc_select_mass(work, n, limit, 1);
+}
+
 static int32_t chain(struct mxc_sampler *s, struct mxc_sample_work *work, const float *logits,
                      float max) {
     const struct mxc_sampling *p = &s->params;
     struct mxc_candidate *c = work->candidates;
     int32_t min_keep = p->min_keep > 1 ? p->min_keep : 1, n;
-    if (p->top_k > 0 && p->top_k < work->vocab) {
+    bool cut_k = p->top_k > 0 && p->top_k < work->vocab;
+    bool nothing = !cut_k && p->top_p >= 1 && p->min_p <= 0 && p->typical_p >= 1;
+    bool xtc = p->xtc_probability > 0 && p->xtc_threshold <= 0.5f, top_p = p->top_p < 1;
+    if (nothing && !xtc && p->dynatemp_range == 0)
+        return draw_all(s, work, logits, max);
+    if (cut_k) {
         n = mxc_select_top(logits, work->vocab, p->top_k > min_keep ? p->top_k : min_keep, c);
         while (n > 1 && c[n - 1].logit == -INFINITY)
             n--;
+    } else if (top_p && min_keep == 1) {
+        n = nucleus(work, logits, max, (double)p->top_p);
+        top_p = false;
     } else {
-        bool floor = p->min_p > 0 && p->top_p >= 1 && min_keep == 1;
+        bool floor = p->min_p > 0 && !top_p && min_keep == 1;
         n = all_candidates(c, logits, work->vocab, floor ? max + logf(p->min_p) : -INFINITY);
     }
     weigh(c, n, max, 1);
-    if (p->top_p < 1)
+    if (top_p)
         n = keep_top_p(work, n, max, (double)p->top_p, min_keep < n ? min_keep : n);
     if (p->min_p > 0)
         n = keep_min_p(work, n, max, p->min_p, min_keep);
     if (p->typical_p < 1)
         n = keep_typical(work, n, max, (double)p->typical_p, min_keep < n ? min_keep : n);
-    if (p->xtc_probability > 0 && p->xtc_threshold <= 0.5f)
+    if (xtc)
         n = exclude_top(s, c, n, min_keep);
     return pick(s, c, n);
 }
@@ -376,17 +427,11 @@ enum mxc_code mxc_sampler_next(struct mxc_sampler *sampler, struct mxc_sample_wo
                                float *logits, const int32_t *history, int32_t n_history,
                                int32_t *id, struct mxc_err *err) {
     const struct mxc_sampling *p = &sampler->params;
-    float max = -INFINITY;
-    bool bad = false;
+    float max;
     mxc_sample_penalise(sampler, work, logits, history, n_history);
-    for (int32_t i = 0; i < work->vocab; i++) {
-        max = logits[i] > max ? logits[i] : max;
-        bad |= !(logits[i] < INFINITY);
-    }
-    if (bad)
-        return mxc_err_set(err, MXC_E_BACKEND, "a logit is not a number or infinite");
-    if (max == -INFINITY)
-        return mxc_err_set(err, MXC_E_BACKEND, "no token is possible: every logit is -infinity");
+    enum mxc_code code = mxc_logits_max(logits, work->vocab, &max, err);
+    if (code)
+        return code;
     if (p->temperature <= 0)
         *id = argmax(logits, work->vocab, max);
     else

@@ -56,6 +56,9 @@ enum mxc_code mxc_sampler_next(struct mxc_sampler *sampler, struct mxc_sample_wo
 /* Bias, filter, penalties, DRY: in place. (penalties.c) */
 void mxc_sample_penalise(const struct mxc_sampler *sampler, struct mxc_sample_work *work,
                          float *logits, const int32_t *history, int32_t n_history);
+/* The highest logit; MXC_E_BACKEND for NaN, +infinity, or nothing but -infinity. (logprobs.c) */
+enum mxc_code mxc_logits_max(const float *logits, int32_t vocab, float *max,
+                             struct mxc_err *err) MXC_MUST;
 /* log(sum(exp(logits))); MXC_E_BACKEND for NaN, +infinity, or nothing but -infinity. (logprobs.c)
  */
 enum mxc_code mxc_logsumexp(const float *logits, int32_t vocab, double *lse,
@@ -69,6 +72,11 @@ int32_t mxc_select_top(const float *logits, int32_t vocab, int32_t k, struct mxc
 /* Keeps the candidates with the smallest keys (the lower id among equals) until their mass reaches
  * limit, but at least min_keep. No order is promised. Returns how many. (select.c) */
 int32_t mxc_select_mass(struct mxc_sample_work *work, int32_t n, double limit, int32_t min_keep);
+/* out[i] = exp((logits[i] - max) * scale). */
+void mxc_exp_block(const float *logits, int32_t n, float max, float scale, float *out);
+/* The sum of the above over all; blocks[b], unless NULL: of MXC_EXP_BLOCK logits each. */
+enum { MXC_EXP_BLOCK = 4096 };
+double mxc_exp_sum(const float *logits, int32_t vocab, float max, float scale, double *blocks);
 /* exp(x) for x <= 0 to about 1e-7 relative; 0 below -87. Plain arithmetic: the same everywhere. */
 float mxc_exp_nonpositive(float x);
 

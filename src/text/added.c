@@ -120,16 +120,21 @@ static size_t char_before(struct mxc_str text, size_t at, uint32_t *cp) {
     return i;
 }
 
+/* The reference's word test here counts the two joiners, too. */
+static bool is_word(uint32_t cp) {
+    return mxc_unicode_is_word(cp) || cp == 0x200C || cp == 0x200D;
+}
+
 static bool stands_alone(struct mxc_str text, size_t start, size_t end) {
     uint32_t cp;
     if (start > 0) {
         char_before(text, start, &cp);
-        if (mxc_unicode_is_word(cp))
+        if (is_word(cp))
             return false;
     }
     if (end < text.length) {
         mxc_utf8_decode(text.ptr + end, text.length - end, &cp);
-        if (mxc_unicode_is_word(cp))
+        if (is_word(cp))
             return false;
     }
     return true;

@@ -1,5 +1,6 @@
 /* Chat template: named, compiled templates of a model and the tokens they may print. In: template
- * texts, variables as JSON. Out: text with spans. Nothing changes after new, so threads share it. */
+ * texts, variables as JSON. Out: text with spans. Nothing changes after new, so threads share it.
+ */
 #include "text/chat_template.h"
 
 #include "base/arena.h"
@@ -13,7 +14,7 @@ struct mxc_chat_template {
     struct named {
         const char *name;
         struct mxc_jinja *jinja;
-    } *templates;
+    } * templates;
     size_t n_templates;
     struct mxc_jinja_token *tokens;
     size_t n_tokens;

@@ -38,7 +38,7 @@ enum mxc_code mxc_chat_template_render(const struct mxc_chat_template *chat, con
                                        struct mxc_err *err) MXC_MUST;
 
 /* "2026-11-30T12:34:56" to a clock for the options. MXC_E_USAGE when it is no such date. */
-enum mxc_code mxc_chat_template_clock(const char *text, struct tm *now, struct mxc_err *err)
-    MXC_MUST;
+enum mxc_code mxc_chat_template_clock(const char *text, struct tm *now,
+                                      struct mxc_err *err) MXC_MUST;
 
 #endif

@@ -156,8 +156,9 @@ static enum mxc_code parse_property(struct parser *ps, bool negate, struct mxc_c
     return MXC_OK;
 }
 
-/* \s \d \w and their opposites. */
-static void add_shorthand(struct mxc_charset *set, char c) {
+/* \s \d \w and their opposites. Alone, outside of brackets, Oniguruma looks characters below U+0100
+ * up in a Latin-1 table, in which superscript digits and fractions are word characters. */
+static void add_shorthand(struct mxc_charset *set, char c, bool alone) {
     struct mxc_charset part;
     mxc_charset_init(&part);
     if (c == 's' || c == 'S')
@@ -166,6 +167,11 @@ static void add_shorthand(struct mxc_charset *set, char c) {
         mxc_charset_add_categories(&part, 1u << MXC_UNICODE_ND);
     else
         mxc_charset_add_word(&part);
+    if (alone && (c == 'w' || c == 'W')) {
+        mxc_charset_add(&part, 0xB2, 0xB3);
+        mxc_charset_add(&part, 0xB9, 0xB9);
+        mxc_charset_add(&part, 0xBC, 0xBE);
+    }
     mxc_charset_settle(&part);
     if (c == 'S' || c == 'D' || c == 'W')
         mxc_charset_negate(&part);
@@ -175,7 +181,8 @@ static void add_shorthand(struct mxc_charset *set, char c) {
 
 /* An escape that names characters, after the backslash: one code point in *cp, or a set added to
  * *set and *cp = NOT_CP. */
-static enum mxc_code parse_escape(struct parser *ps, struct mxc_charset *set, int64_t *cp) {
+static enum mxc_code parse_escape(struct parser *ps, struct mxc_charset *set, bool alone,
+                                  int64_t *cp) {
     static const char from[] = "tnrfvae", to[] = "\t\n\r\f\v\a\x1b";
     enum mxc_code code = MXC_OK;
     uint32_t v = 0;
@@ -189,7 +196,7 @@ static enum mxc_code parse_escape(struct parser *ps, struct mxc_charset *set, in
         *cp = to[simple - from];
     } else if (strchr("sSdDwW", c)) {
         ps->p++;
-        add_shorthand(set, c);
+        add_shorthand(set, c, alone);
     } else if (c == 'p' || c == 'P') {
         ps->p++;
         code = parse_property(ps, c == 'P', set);
@@ -237,7 +244,7 @@ static enum mxc_code class_item(struct parser *ps, struct mxc_charset *set, bool
         return code;
     }
     if (eat(ps, "\\"))
-        return parse_escape(ps, set, cp);
+        return parse_escape(ps, set, false, cp);
     code = take_cp(ps, &v);
     *cp = v;
     return code;
@@ -281,7 +288,7 @@ static enum mxc_code parse_class(struct parser *ps, struct mxc_charset *out, boo
 static enum mxc_code put_shorthand(struct parser *ps, char c) {
     struct mxc_charset set;
     mxc_charset_init(&set);
-    add_shorthand(&set, c);
+    add_shorthand(&set, c, true);
     return put_set(ps, &set, false);
 }
 
@@ -450,7 +457,7 @@ static enum mxc_code parse_atom(struct parser *ps, bool icase, bool *repeatable)
         int64_t cp = NOT_CP;
         uint32_t v = 0;
         if (eat(ps, "\\")) {
-            code = parse_escape(ps, &set, &cp);
+            code = parse_escape(ps, &set, true, &cp);
         } else {
             code = take_cp(ps, &v);
             cp = v;

@@ -22,8 +22,8 @@ static void check(const struct mxc_jinja_result *r) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char fallback[] =
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi <|x|>\"}],\"n\":3,\"d\":{\"a\":[1,2.5]}}";
+    static const char fallback[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi "
+                                   "<|x|>\"}],\"n\":3,\"d\":{\"a\":[1,2.5]}}";
     const char *text = (const char *)data;
     const char *end = size && text[0] == '{' ? memchr(text, '\n', size) : NULL;
     json_t *vars = end ? json_loadb(text, (size_t)(end - text), JSON_ALLOW_NUL, NULL) : NULL;
@@ -34,10 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         vars = json_loads(fallback, 0, NULL);
     }
     struct tm now = {.tm_year = 126, .tm_mon = 10, .tm_mday = 30, .tm_wday = 1, .tm_yday = 333};
-    struct mxc_jinja_options options = {.now = &now,
-                                        .max_output_bytes = 1 << 20,
-                                        .max_memory_bytes = 8 << 20,
-                                        .max_steps = 200000};
+    struct mxc_jinja_options options = {
+        .now = &now, .max_output_bytes = 1 << 20, .max_memory_bytes = 8 << 20, .max_steps = 200000};
     struct mxc_jinja_result result;
     struct mxc_jinja *jinja;
     struct mxc_err err = {0};

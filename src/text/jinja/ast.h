@@ -8,16 +8,16 @@
 
 enum mxc_jkind {
     /* expressions */
-    MJ_CONST,   /* value */
-    MJ_NAME,    /* id */
-    MJ_ATTR,    /* a.value */
-    MJ_ITEM,    /* a[b] */
-    MJ_SLICE,   /* a[b:c:d], parts may be NULL */
-    MJ_CALL,    /* a(args) */
-    MJ_FILTER,  /* a|value(args); a NULL: the block's text */
-    MJ_TEST,    /* a is value(args) */
-    MJ_BINARY,  /* a op b */
-    MJ_UNARY,   /* op a: '-', '+', '!' */
+    MJ_CONST,  /* value */
+    MJ_NAME,   /* id */
+    MJ_ATTR,   /* a.value */
+    MJ_ITEM,   /* a[b] */
+    MJ_SLICE,  /* a[b:c:d], parts may be NULL */
+    MJ_CALL,   /* a(args) */
+    MJ_FILTER, /* a|value(args); a NULL: the block's text */
+    MJ_TEST,   /* a is value(args) */
+    MJ_BINARY, /* a op b */
+    MJ_UNARY,  /* op a: '-', '+', '!' */
     MJ_AND,
     MJ_OR,
     MJ_COMPARE, /* a, then items: MJ_OPERAND */
@@ -27,23 +27,23 @@ enum mxc_jkind {
     MJ_TUPLE_EXPR,
     MJ_LIST_EXPR,
     MJ_DICT_EXPR, /* items: key, value, key, value */
-    MJ_NSREF,   /* id.value */
+    MJ_NSREF,     /* id.value */
     /* statements */
-    MJ_DATA,    /* value */
-    MJ_OUTPUT,  /* items */
-    MJ_IF,      /* a test, body, other */
-    MJ_FOR,     /* a target, b source, c filter, body, other; op 1: recursive */
-    MJ_SET,     /* a target, b value */
-    MJ_SET_BLOCK, /* a target, b filter chain or NULL, body */
-    MJ_WITH,    /* items: target, value, ...; body */
-    MJ_MACRO_DEF, /* id, params, body */
-    MJ_CALL_BLOCK, /* a call, params, body */
+    MJ_DATA,         /* value */
+    MJ_OUTPUT,       /* items */
+    MJ_IF,           /* a test, body, other */
+    MJ_FOR,          /* a target, b source, c filter, body, other; op 1: recursive */
+    MJ_SET,          /* a target, b value */
+    MJ_SET_BLOCK,    /* a target, b filter chain or NULL, body */
+    MJ_WITH,         /* items: target, value, ...; body */
+    MJ_MACRO_DEF,    /* id, params, body */
+    MJ_CALL_BLOCK,   /* a call, params, body */
     MJ_FILTER_BLOCK, /* a filter chain, body */
-    MJ_GENERATION, /* params, body */
-    MJ_BLOCK,   /* id, params (none), body; op 1: scoped */
+    MJ_GENERATION,   /* params, body */
+    MJ_BLOCK,        /* id, params (none), body; op 1: scoped */
     MJ_BREAK,
     MJ_CONTINUE,
-    MJ_REFUSED  /* value: the tag's name (include, import, from, extends) */
+    MJ_REFUSED /* value: the tag's name (include, import, from, extends) */
 };
 
 enum { MJ_USES_CALLER = 1, MJ_USES_KWARGS = 2, MJ_USES_VARARGS = 4 };
@@ -105,14 +105,14 @@ enum mxc_jtok {
     MJ_T_OP /* op: the character, or two-character codes below */
 };
 enum { /* operators of two characters */
-    MJ_OP_FLOORDIV = 256,
-    MJ_OP_POW,
-    MJ_OP_EQ,
-    MJ_OP_NE,
-    MJ_OP_LE,
-    MJ_OP_GE,
-    MJ_OP_IN,
-    MJ_OP_NOT_IN
+       MJ_OP_FLOORDIV = 256,
+       MJ_OP_POW,
+       MJ_OP_EQ,
+       MJ_OP_NE,
+       MJ_OP_LE,
+       MJ_OP_GE,
+       MJ_OP_IN,
+       MJ_OP_NOT_IN
 };
 
 struct mxc_jtoken {
@@ -151,12 +151,12 @@ struct mxc_jparse {
     struct mxc_err *err;
     struct mxc_jtoken cur, next;
     unsigned depth, blocks; /* of expressions in a tag, of tags in tags */
-    bool soft, in_loop; /* soft: below an if, where unknown filters fail only when they run */
+    bool soft, in_loop;     /* soft: below an if, where unknown filters fail only when they run */
     const struct mxc_jnode *unknown; /* a filter or test that does not exist, outside of an if */
     struct mxc_jmacro_use {
         struct mxc_jmacro_use *outer;
         unsigned uses, hidden;
-    } *macro;
+    } * macro;
 };
 
 bool mxc_j_advance(struct mxc_jparse *p);
@@ -173,8 +173,14 @@ bool mxc_j_unexpected(struct mxc_jparse *p, const char *wanted);
 bool mxc_j_nomem_at(struct mxc_jparse *p);
 /* Expressions. flags for tuples below. NULL: error set. */
 struct mxc_jnode *mxc_j_parse_expr(struct mxc_jparse *p, bool with_cond);
-enum { MJ_NO_COND = 1, MJ_PARENS = 2, MJ_TARGET = 4, MJ_WITH_NS = 8, MJ_END_IN = 16,
-       MJ_END_RECURSIVE = 32 };
+enum {
+    MJ_NO_COND = 1,
+    MJ_PARENS = 2,
+    MJ_TARGET = 4,
+    MJ_WITH_NS = 8,
+    MJ_END_IN = 16,
+    MJ_END_RECURSIVE = 32
+};
 struct mxc_jnode *mxc_j_parse_tuple(struct mxc_jparse *p, unsigned flags);
 struct mxc_jnode *mxc_j_parse_filters(struct mxc_jparse *p, struct mxc_jnode *node, bool inlined);
 struct mxc_jnode *mxc_j_parse_target(struct mxc_jparse *p, unsigned flags);

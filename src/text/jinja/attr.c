@@ -62,14 +62,14 @@ static bool macro_attr(struct mxc_jrun *run, const struct mxc_jmacro *macro,
 /* true in *is_unsafe: the attribute exists and the sandbox hides it. */
 static bool lookup(struct mxc_jrun *run, struct mxc_jval v, const struct mxc_jstr *name,
                    struct mxc_jval *out, bool *is_unsafe) {
-    static const char *const list_unsafe[] = {"append", "clear",  "extend", "insert", "pop",
+    static const char *const list_unsafe[] = {"append", "clear",   "extend", "insert", "pop",
                                               "remove", "reverse", "sort",   NULL};
-    static const char *const dict_unsafe[] = {"clear",  "pop", "popitem", "setdefault",
-                                              "update", NULL};
+    static const char *const dict_unsafe[] = {"clear",      "pop",    "popitem",
+                                              "setdefault", "update", NULL};
     const struct mxc_jmethod_def *def = NULL;
     *out = (struct mxc_jval){0};
-    *is_unsafe = name->len > 4 && !memcmp(name->p, "__", 2) &&
-                 !memcmp(name->p + name->len - 2, "__", 2);
+    *is_unsafe =
+        name->len > 4 && !memcmp(name->p, "__", 2) && !memcmp(name->p + name->len - 2, "__", 2);
     if (*is_unsafe)
         return true;
     switch ((enum mxc_jtype)v.type) {

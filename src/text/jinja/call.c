@@ -17,8 +17,8 @@ static bool rest_of_args(struct mxc_jrun *run, struct mxc_jscope *scope,
                          const struct mxc_jmacro *macro, const struct mxc_jargs *args,
                          const bool *used) {
     const struct mxc_jparams *params = macro->node->params;
-    const char *name = macro->node->kind == MJ_MACRO_DEF ? run->jinja->names[macro->node->id]
-                                                         : "caller";
+    const char *name =
+        macro->node->kind == MJ_MACRO_DEF ? run->jinja->names[macro->node->id] : "caller";
     struct mxc_jval kwargs, varargs;
     uint64_t id;
     if (!mxc_j_dict(run, &kwargs) || !mxc_j_seq(run, MJ_TUPLE, 0, &varargs))
@@ -59,8 +59,8 @@ static bool macro_args(struct mxc_jrun *run, struct mxc_jscope *scope,
     if (!given)
         return false;
     for (size_t i = 0; i < params->n; i++)
-        given[i] = i < args->n ? &args->v[i]
-                               : take_kw(args, used, run->jinja->names[params->ids[i]]);
+        given[i] =
+            i < args->n ? &args->v[i] : take_kw(args, used, run->jinja->names[params->ids[i]]);
     if (params->uses & MJ_USES_CALLER && !params->explicit_caller &&
         mxc_map_get(&run->jinja->ids, MXC_STR("caller"), &id)) {
         const struct mxc_jval *caller = take_kw(args, used, "caller");
@@ -190,8 +190,7 @@ bool mxc_j_call(struct mxc_jrun *run, struct mxc_jval callee, const struct mxc_j
             return mxc_j_text(run, "", out);
         return true;
     default:
-        return mxc_j_fail(run, "TypeError", "'%s' object is not callable",
-                          mxc_j_type_name(callee));
+        return mxc_j_fail(run, "TypeError", "'%s' object is not callable", mxc_j_type_name(callee));
     }
 }
 

@@ -52,8 +52,8 @@ bool mxc_j_step(struct mxc_jrun *run, uint64_t cost) {
 
 bool mxc_j_stack(struct mxc_jrun *run) {
     const char *here = __builtin_frame_address(0);
-    size_t used = (size_t)(run->stack_base > here ? run->stack_base - here
-                                                  : here - run->stack_base);
+    size_t used =
+        (size_t)(run->stack_base > here ? run->stack_base - here : here - run->stack_base);
     return (used <= run->max_stack && run->calls <= MAX_CALLS) ||
            mxc_j_limit(run, "the template recurses too deep");
 }
@@ -144,7 +144,8 @@ static bool eval_call(struct mxc_jrun *run, struct mxc_jscope *scope, const stru
                       struct mxc_jval *out) {
     struct mxc_jval callee;
     struct mxc_jargs args;
-    if (!mxc_j_eval(run, scope, node->a, &callee) || !mxc_j_eval_args(run, scope, node->call, &args))
+    if (!mxc_j_eval(run, scope, node->a, &callee) ||
+        !mxc_j_eval_args(run, scope, node->call, &args))
         return false;
     run->line = node->line;
     return mxc_j_call(run, callee, &args, out);
@@ -164,8 +165,7 @@ static bool eval_filter(struct mxc_jrun *run, struct mxc_jscope *scope,
 }
 
 bool mxc_j_filter_chain(struct mxc_jrun *run, struct mxc_jscope *scope,
-                        const struct mxc_jnode *node, struct mxc_jval value,
-                        struct mxc_jval *out) {
+                        const struct mxc_jnode *node, struct mxc_jval value, struct mxc_jval *out) {
     if (!mxc_j_stack(run))
         return false;
     if (node->a && !mxc_j_filter_chain(run, scope, node->a, value, &value))
@@ -254,8 +254,8 @@ static bool eval_concat(struct mxc_jrun *run, struct mxc_jscope *scope,
     return true;
 }
 
-static bool eval_items(struct mxc_jrun *run, struct mxc_jscope *scope,
-                       const struct mxc_jnode *node, struct mxc_jval *out) {
+static bool eval_items(struct mxc_jrun *run, struct mxc_jscope *scope, const struct mxc_jnode *node,
+                       struct mxc_jval *out) {
     struct mxc_jval v;
     if (node->kind != MJ_DICT_EXPR) {
         if (!mxc_j_seq(run, node->kind == MJ_LIST_EXPR ? MJ_LIST : MJ_TUPLE, node->items.n, &v))

@@ -62,8 +62,8 @@ bool mxc_j_assign(struct mxc_jrun *run, struct mxc_jscope *scope, const struct m
     }
     int more = mxc_j_next(run, it, &extra);
     if (more)
-        return more > 0 && mxc_j_fail(run, "ValueError", "too many values to unpack (expected %zu)",
-                                      n);
+        return more > 0 &&
+               mxc_j_fail(run, "ValueError", "too many values to unpack (expected %zu)", n);
     for (size_t i = 0; i < n; i++)
         if (!mxc_j_assign(run, scope, target->items.v[i], parts[i]))
             return false;

@@ -77,8 +77,8 @@ static bool make_keys(struct mxc_jrun *run, const struct mxc_jseq *items, struct
     struct mxc_jval *keys = mxc_j_alloc(run, items->n + 1, sizeof *keys);
     if (!keys)
         return false;
-    bool many = multi && attribute.type == MJ_STR &&
-                memchr(attribute.u.s->p, ',', attribute.u.s->len);
+    bool many =
+        multi && attribute.type == MJ_STR && memchr(attribute.u.s->p, ',', attribute.u.s->len);
     for (size_t i = 0; i < items->n; i++) {
         if (!many) {
             if (!mxc_j_path(run, items->v[i], attribute, fallback, &keys[i]) ||
@@ -175,7 +175,8 @@ FILTER(f_slice) {
         return false;
     if (!n)
         return mxc_j_fail(run, "ZeroDivisionError", "integer division or modulo by zero");
-    int64_t length = (int64_t)items.u.q->n, per = n > 0 ? length / n : 0, extra = n > 0 ? length % n : 0;
+    int64_t length = (int64_t)items.u.q->n, per = n > 0 ? length / n : 0,
+            extra = n > 0 ? length % n : 0;
     for (int64_t k = 0; k < n; k++) {
         int64_t start = offset + k * per;
         offset += k < extra;
@@ -211,10 +212,10 @@ FILTER(f_dictsort) {
         pos = value;
     }
     if (a[0].type != MJ_DICT)
-        return a[0].type == MJ_UNDEF ? mxc_j_undef_fail(run, a[0])
-                                     : mxc_j_fail(run, "AttributeError",
-                                                  "'%s' object has no attribute 'items'",
-                                                  mxc_j_type_name(a[0]));
+        return a[0].type == MJ_UNDEF
+                   ? mxc_j_undef_fail(run, a[0])
+                   : mxc_j_fail(run, "AttributeError", "'%s' object has no attribute 'items'",
+                                mxc_j_type_name(a[0]));
     struct mxc_jdict *d = a[0].u.d;
     struct mxc_jval list, *keys = mxc_j_alloc(run, d->n + 1, sizeof *keys);
     if (!keys || !mxc_j_seq(run, MJ_LIST, d->n, &list))
@@ -240,16 +241,14 @@ FILTER(f_first) {
     if (!mxc_j_iter(run, a[0], &it))
         return false;
     int more = mxc_j_next(run, it, out);
-    return more > 0 ||
-           (!more && mxc_j_undef_hint(run, "No first item, sequence was empty.", out));
+    return more > 0 || (!more && mxc_j_undef_hint(run, "No first item, sequence was empty.", out));
 }
 
 FILTER(f_last) {
     size_t n;
     (void)rest;
     if (a[0].type == MJ_ITER || a[0].type == MJ_LOOP || !mxc_j_iterable(a[0]))
-        return mxc_j_fail(run, "TypeError", "'%s' object is not reversible",
-                          mxc_j_type_name(a[0]));
+        return mxc_j_fail(run, "TypeError", "'%s' object is not reversible", mxc_j_type_name(a[0]));
     if (!mxc_j_length(run, a[0], &n))
         return false;
     return n ? mxc_j_item(run, a[0], n - 1, out)
@@ -269,8 +268,8 @@ FILTER(f_list) {
     (void)rest;
     if (!mxc_j_collect(run, a[0], out))
         return false;
-    out->u.q->user = (a[0].type == MJ_LIST && a[0].u.q->user) ||
-                     (a[0].type == MJ_DICT && a[0].u.d->user);
+    out->u.q->user =
+        (a[0].type == MJ_LIST && a[0].u.q->user) || (a[0].type == MJ_DICT && a[0].u.d->user);
     return true;
 }
 
@@ -307,8 +306,8 @@ FILTER(f_map) {
         return lazy(run, MJ_IT_MAP, a[0], rest, out);
     struct mxc_jargs args = *rest;
     bool by_attribute = false;
-    if (!rest->n && rest->n_kw && (mxc_j_is(rest->kw[0].name, "attribute") ||
-                                   mxc_j_is(rest->kw[0].name, "default"))) {
+    if (!rest->n && rest->n_kw &&
+        (mxc_j_is(rest->kw[0].name, "attribute") || mxc_j_is(rest->kw[0].name, "default"))) {
         struct mxc_jval *slots = mxc_j_alloc(run, MJ_MAX_SLOTS, sizeof *slots);
         if (!slots || !mxc_j_bind(run, "map", "attribute,default", 1, rest, slots))
             return false;

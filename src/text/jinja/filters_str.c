@@ -31,8 +31,8 @@ static bool call_method(struct mxc_jrun *run, struct mxc_jval v, const char *nam
 static bool need_text(struct mxc_jrun *run, struct mxc_jval v) {
     if (v.type == MJ_UNDEF)
         return mxc_j_undef_fail(run, v);
-    return v.type == MJ_STR || mxc_j_fail(run, "TypeError", "expected a string, got %s",
-                                          mxc_j_type_name(v));
+    return v.type == MJ_STR ||
+           mxc_j_fail(run, "TypeError", "expected a string, got %s", mxc_j_type_name(v));
 }
 
 static bool map_case(struct mxc_jrun *run, struct mxc_jval v, enum mxc_jcase how,
@@ -239,8 +239,8 @@ static bool number_text(const struct mxc_jstr *s, char *text, size_t size) {
     if (to == from || to - from >= size)
         return false;
     for (size_t i = from; i < to; i++) {
-        bool joint = s->p[i] == '_' && i > from && i + 1 < to && isalnum((unsigned char)s->p[i - 1]) &&
-                     isalnum((unsigned char)s->p[i + 1]);
+        bool joint = s->p[i] == '_' && i > from && i + 1 < to &&
+                     isalnum((unsigned char)s->p[i - 1]) && isalnum((unsigned char)s->p[i + 1]);
         if (joint)
             continue;
         if (!strchr("+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", s->p[i]) ||
@@ -274,7 +274,10 @@ static int text_to_int(struct mxc_jrun *run, const struct mxc_jstr *s, int64_t b
     const char *p = text + (*text == '-' || *text == '+');
     bool negative = *text == '-';
     if (p[0] == '0' && p[1]) {
-        int64_t prefix = (p[1] | 32) == 'x' ? 16 : (p[1] | 32) == 'o' ? 8 : (p[1] | 32) == 'b' ? 2 : 0;
+        int64_t prefix = (p[1] | 32) == 'x'   ? 16
+                         : (p[1] | 32) == 'o' ? 8
+                         : (p[1] | 32) == 'b' ? 2
+                                              : 0;
         if (prefix && (base == prefix || base == 0)) {
             p += 2;
             base = prefix;
@@ -286,7 +289,9 @@ static int text_to_int(struct mxc_jrun *run, const struct mxc_jstr *s, int64_t b
         return 0;
     uint64_t value = 0;
     for (; *p; p++) {
-        int digit = *p >= '0' && *p <= '9' ? *p - '0' : isalpha((unsigned char)*p) ? (*p | 32) - 'a' + 10 : 99;
+        int digit = *p >= '0' && *p <= '9'       ? *p - '0'
+                    : isalpha((unsigned char)*p) ? (*p | 32) - 'a' + 10
+                                                 : 99;
         if (digit >= base)
             return 0;
         if (__builtin_mul_overflow(value, (uint64_t)base, &value) ||
@@ -380,7 +385,8 @@ FILTER(f_round) {
     if (!mxc_j_arg_int(run, a[1], &precision) || !mxc_j_arg_str(run, a[2], &method) ||
         !unwrap(run, a[0]))
         return false;
-    bool ceiling = method && mxc_j_is(method, "ceil"), floored = method && mxc_j_is(method, "floor");
+    bool ceiling = method && mxc_j_is(method, "ceil"),
+         floored = method && mxc_j_is(method, "floor");
     if (method && !ceiling && !floored && !mxc_j_is(method, "common"))
         return mxc_j_fail(run, "FilterArgumentError", "method must be common, ceil or floor");
     if (!mxc_j_is_number(a[0]))
@@ -647,7 +653,8 @@ static size_t chunk_end(const struct mxc_jstr *s, size_t i, size_t to, bool hyph
         bool hyphen = s->p[i] == '-';
         i++;
         if (hyphens && !space && hyphen && letters >= 2 && is_letter_at(s, i) &&
-            (is_letter_at(s, i + 1) || (i + 1 < to && s->p[i + 1] == '-' && is_letter_at(s, i + 2))))
+            (is_letter_at(s, i + 1) ||
+             (i + 1 < to && s->p[i + 1] == '-' && is_letter_at(s, i + 2))))
             break;
         if (((unsigned char)s->p[i - 1] & 0xC0) != 0x80)
             letters = is_letter_at(s, i - 1) ? letters + 1 : 0;

@@ -113,8 +113,7 @@ static bool put_int(struct mxc_jsb *sb, const struct spec *spec, int64_t i, bool
         (void)snprintf(text, sizeof text, "0");
     if (spec->grouped)
         group_digits(text, sizeof text, spec->group, every);
-    (void)snprintf(sign, sizeof sign, "%s%s", sign_of(i < 0, spec),
-                   spec->alternate ? prefix : "");
+    (void)snprintf(sign, sizeof sign, "%s%s", sign_of(i < 0, spec), spec->alternate ? prefix : "");
     struct mxc_jstr body = {.p = text, .len = strlen(text), .n_cp = SIZE_MAX, .user = user};
     return put_padded(sb, spec, sign, &body, user);
 }
@@ -127,9 +126,10 @@ static bool put_float(struct mxc_jsb *sb, const struct spec *spec, double f, boo
     char type = spec->type == 'n' ? 'g' : percent ? 'f' : spec->type;
     if (isnan(f) || isinf(f)) {
         bool upper = type == 'E' || type == 'F' || type == 'G';
-        (void)snprintf(text, sizeof text, "%s", isnan(f) ? (upper ? "NAN" : "nan")
-                                                : upper  ? "INF"
-                                                         : "inf");
+        (void)snprintf(text, sizeof text, "%s",
+                       isnan(f) ? (upper ? "NAN" : "nan")
+                       : upper  ? "INF"
+                                : "inf");
     } else if (!type && spec->precision < 0) {
         mxc_j_float_repr(magnitude, text);
     } else {
@@ -342,7 +342,7 @@ static bool percent_one(struct percent *p, struct mxc_jsb *sb, size_t *i) {
 
 bool mxc_j_percent(struct mxc_jrun *run, const struct mxc_jstr *format, struct mxc_jval args,
                    struct mxc_jval *out) {
-    struct percent p = {run, format, args, 0, args.type == MJ_TUPLE ? args.u.q->n : 1,
+    struct percent p = {run,           format, args, 0, args.type == MJ_TUPLE ? args.u.q->n : 1,
                         format->markup};
     struct mxc_jsb sb;
     size_t from = 0;
@@ -359,9 +359,9 @@ bool mxc_j_percent(struct mxc_jrun *run, const struct mxc_jstr *format, struct m
             return false;
         from = i;
     }
-    if (p.next < p.n && (args.type == MJ_TUPLE || !(args.type == MJ_DICT || args.type == MJ_LIST ||
-                                                    args.type == MJ_UNDEF ||
-                                                    args.type == MJ_RANGE)))
+    if (p.next < p.n &&
+        (args.type == MJ_TUPLE || !(args.type == MJ_DICT || args.type == MJ_LIST ||
+                                    args.type == MJ_UNDEF || args.type == MJ_RANGE)))
         return mxc_j_fail(run, "TypeError", "not all arguments converted during string formatting");
     if (!mxc_j_put_part(&sb, format, from, format->len - from) || !mxc_j_sb_done(&sb, out))
         return false;
@@ -480,8 +480,9 @@ static bool get_field(struct mxc_jrun *run, struct fields *fields, const struct 
     }
     if (end == from || digits) {
         if ((end == from) != (fields->next >= 0) && fields->next)
-            return mxc_j_fail(run, "ValueError",
-                              "cannot mix manual field specification and automatic field numbering");
+            return mxc_j_fail(
+                run, "ValueError",
+                "cannot mix manual field specification and automatic field numbering");
         if (end == from)
             index = fields->next++;
         else
@@ -493,9 +494,8 @@ static bool get_field(struct mxc_jrun *run, struct fields *fields, const struct 
         *out = fields->args->v[index];
     } else {
         size_t k = 0;
-        while (k < fields->args->n_kw &&
-               !mxc_str_equal(mxc_j_slice_of(fields->args->kw[k].name),
-                              (struct mxc_str){f->p + from, end - from}))
+        while (k < fields->args->n_kw && !mxc_str_equal(mxc_j_slice_of(fields->args->kw[k].name),
+                                                        (struct mxc_str){f->p + from, end - from}))
             k++;
         if (k == fields->args->n_kw)
             return mxc_j_fail(run, "KeyError", "'%.*s'", (int)(end - from < 80 ? end - from : 80),
@@ -553,7 +553,8 @@ static bool format_field(struct mxc_jsb *sb, struct fields *fields, const struct
         name_end += 2;
     }
     mxc_j_sb_init(&inner, run);
-    if (name_end < to && (depth > 1 || !format_part(&inner, fields, f, name_end + 1, to, depth + 1)))
+    if (name_end < to &&
+        (depth > 1 || !format_part(&inner, fields, f, name_end + 1, to, depth + 1)))
         return depth > 1 ? mxc_j_fail(run, "ValueError", "Max string recursion exceeded") : false;
     if (!mxc_j_sb_done(&inner, &spec))
         return false;
@@ -596,9 +597,9 @@ static bool format_part(struct mxc_jsb *sb, struct fields *fields, const struct 
                 break;
         }
         if (level)
-            return mxc_j_fail(run, "ValueError", open == to
-                                                     ? "Single '{' encountered in format string"
-                                                     : "expected '}' before end of string");
+            return mxc_j_fail(run, "ValueError",
+                              open == to ? "Single '{' encountered in format string"
+                                         : "expected '}' before end of string");
         if (!format_field(sb, fields, f, open, i, depth))
             return false;
         i++;

@@ -26,8 +26,9 @@ FUNCTION(g_range) {
     else if (step < 0 && start > stop)
         n = ((uint64_t)start - (uint64_t)stop - 1) / (0 - (uint64_t)step) + 1;
     if (n > MAX_RANGE)
-        return mxc_j_fail(run, "OverflowError", "Range too big. The sandbox blocks ranges larger "
-                                                "than MAX_RANGE (100000).");
+        return mxc_j_fail(run, "OverflowError",
+                          "Range too big. The sandbox blocks ranges larger "
+                          "than MAX_RANGE (100000).");
     struct mxc_jrange *range = mxc_j_alloc(run, 1, sizeof *range);
     if (!range)
         return false;
@@ -57,9 +58,10 @@ static bool fill_dict(struct mxc_jrun *run, const char *what, const struct mxc_j
             if (!mxc_j_collect(run, pair, &parts))
                 return false;
             if (parts.u.q->n != 2)
-                return mxc_j_fail(run, "ValueError",
-                                  "dictionary update sequence element has length %zu; 2 is required",
-                                  parts.u.q->n);
+                return mxc_j_fail(
+                    run, "ValueError",
+                    "dictionary update sequence element has length %zu; 2 is required",
+                    parts.u.q->n);
             if (!mxc_j_dict_put(run, d, parts.u.q->v[0], parts.u.q->v[1]))
                 return false;
         }
@@ -132,15 +134,10 @@ FUNCTION(g_lipsum) {
                       "lipsum is refused: a prompt must be reproducible");
 }
 
-const struct mxc_jfunc mxc_j_funcs[] = {{"range", g_range},
-                                        {"dict", g_dict},
-                                        {"namespace", g_namespace},
-                                        {"cycler", g_cycler},
-                                        {"joiner", g_joiner},
-                                        {"raise_exception", g_raise},
-                                        {"strftime_now", g_strftime},
-                                        {"lipsum", g_lipsum},
-                                        {NULL, NULL}};
+const struct mxc_jfunc mxc_j_funcs[] = {
+    {"range", g_range},           {"dict", g_dict},     {"namespace", g_namespace},
+    {"cycler", g_cycler},         {"joiner", g_joiner}, {"raise_exception", g_raise},
+    {"strftime_now", g_strftime}, {"lipsum", g_lipsum}, {NULL, NULL}};
 
 /* --- strftime in the C locale, with glibc's flags --- */
 

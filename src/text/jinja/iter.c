@@ -1,5 +1,6 @@
 /* Iterators: over what has items by index, and the lazy ones of map, select and loop filters, which
- * read their source only as far as the reader asks (a loop's body may change what its filter sees). */
+ * read their source only as far as the reader asks (a loop's body may change what its filter sees).
+ */
 #include "text/jinja/run.h"
 
 bool mxc_j_iterable(struct mxc_jval v) {
@@ -29,9 +30,9 @@ bool mxc_j_iter(struct mxc_jrun *run, struct mxc_jval v, struct mxc_jiter **out)
     if (!it)
         return false;
     static const char *const names[] = {
-        [MJ_STR] = "str_iterator",       [MJ_LIST] = "list_iterator",
-        [MJ_TUPLE] = "tuple_iterator",   [MJ_DICT] = "dict_keyiterator",
-        [MJ_RANGE] = "range_iterator",   [MJ_VIEW] = "dict_itemiterator",
+        [MJ_STR] = "str_iterator",     [MJ_LIST] = "list_iterator",
+        [MJ_TUPLE] = "tuple_iterator", [MJ_DICT] = "dict_keyiterator",
+        [MJ_RANGE] = "range_iterator", [MJ_VIEW] = "dict_itemiterator",
         [MJ_UNDEF] = "generator"};
     it->kind = MJ_IT_INDEX;
     it->type_name = names[v.type];
@@ -166,7 +167,8 @@ int mxc_j_next(struct mxc_jrun *run, struct mxc_jiter *it, struct mxc_jval *out)
         if (it->by_attribute)
             mxc_j_fail(run, "TypeError", "Can only get item pairs from a mapping.");
         else
-            mxc_j_fail(run, "TypeError", "'%s' object is not iterable", mxc_j_type_name(it->source));
+            mxc_j_fail(run, "TypeError", "'%s' object is not iterable",
+                       mxc_j_type_name(it->source));
         return -1;
     default:
         return mxc_j_next_filtered(run, it, out);

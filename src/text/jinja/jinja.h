@@ -1,8 +1,8 @@
 /* Template interpreter: the Jinja2 dialect of Hugging Face chat templates (immutable sandbox,
- * trim_blocks, lstrip_blocks, loop controls, generation blocks, tojson/raise_exception/strftime_now).
- * A template is compiled once and immutable: any number of threads may render it at the same time.
- * Every output byte is known as trusted (template text, constants, declared tokens) or as coming
- * from the caller's variables; the spans say which. */
+ * trim_blocks, lstrip_blocks, loop controls, generation blocks,
+ * tojson/raise_exception/strftime_now). A template is compiled once and immutable: any number of
+ * threads may render it at the same time. Every output byte is known as trusted (template text,
+ * constants, declared tokens) or as coming from the caller's variables; the spans say which. */
 #ifndef MXC_TEXT_JINJA_JINJA_H
 #define MXC_TEXT_JINJA_JINJA_H
 
@@ -29,11 +29,11 @@ struct mxc_jinja_token {
 
 /* 0 takes the default. */
 struct mxc_jinja_options {
-    const struct tm *now;      /* the clock of strftime_now; NULL: local time */
-    size_t max_output_bytes;   /* 16 MiB */
-    size_t max_memory_bytes;   /* 48 MiB and 8 times the text in the variables */
-    uint64_t max_steps;        /* 20 million evaluations or 64-byte pieces of string work */
-    size_t max_stack_bytes;    /* 400 KiB of the C stack */
+    const struct tm *now;    /* the clock of strftime_now; NULL: local time */
+    size_t max_output_bytes; /* 16 MiB */
+    size_t max_memory_bytes; /* 48 MiB and 8 times the text in the variables */
+    uint64_t max_steps;      /* 20 million evaluations or 64-byte pieces of string work */
+    size_t max_stack_bytes;  /* 400 KiB of the C stack */
     const struct mxc_jinja_token *tokens;
     size_t n_tokens;
 };

@@ -135,8 +135,8 @@ static size_t match_raw(const struct mxc_jlex *lex, size_t i) {
 
 static void set_data(const struct mxc_jlex *lex, struct mxc_jtoken *token, int line, size_t from,
                      size_t to) {
-    *token = (struct mxc_jtoken){.type = MJ_T_DATA, .line = line, .p = lex->src + from,
-                                 .len = to - from};
+    *token = (struct mxc_jtoken){
+        .type = MJ_T_DATA, .line = line, .p = lex->src + from, .len = to - from};
 }
 
 /* Behind an opening raw tag: its text is data. */
@@ -364,8 +364,8 @@ static bool lex_name(struct mxc_jlex *lex, struct mxc_jtoken *token) {
             break;
         end += n;
     }
-    *token = (struct mxc_jtoken){.type = MJ_T_NAME, .line = lex->line, .p = lex->src + lex->pos,
-                                 .len = end - lex->pos};
+    *token = (struct mxc_jtoken){
+        .type = MJ_T_NAME, .line = lex->line, .p = lex->src + lex->pos, .len = end - lex->pos};
     move_to(lex, end);
     return true;
 }
@@ -397,8 +397,8 @@ static bool lex_operator(struct mxc_jlex *lex, struct mxc_jtoken *token) {
         if (expected != c)
             return mxc_j_syntax(lex->err, lex->line, "unexpected '%c', expected '%c'", c, expected);
     }
-    *token = (struct mxc_jtoken){.type = MJ_T_OP, .line = lex->line, .op = op,
-                                 .p = lex->src + lex->pos, .len = n};
+    *token = (struct mxc_jtoken){
+        .type = MJ_T_OP, .line = lex->line, .op = op, .p = lex->src + lex->pos, .len = n};
     move_to(lex, lex->pos + n);
     return true;
 }
@@ -419,11 +419,11 @@ static bool lex_inside(struct mxc_jlex *lex, struct mxc_jtoken *token) {
     for (;;) {
         size_t end = match_close(lex);
         if (end) {
-            *token = (struct mxc_jtoken){
-                .type = lex->state == MJ_IN_BLOCK ? MJ_T_BLOCK_END : MJ_T_VAR_END,
-                .line = lex->line,
-                .p = lex->src + lex->pos,
-                .len = 2};
+            *token = (struct mxc_jtoken){.type = lex->state == MJ_IN_BLOCK ? MJ_T_BLOCK_END
+                                                                           : MJ_T_VAR_END,
+                                         .line = lex->line,
+                                         .p = lex->src + lex->pos,
+                                         .len = 2};
             lex->state = MJ_IN_ROOT;
             move_to(lex, end);
             return true;

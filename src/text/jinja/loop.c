@@ -60,8 +60,8 @@ static bool loop_cycle(struct mxc_jrun *run, const struct mxc_jmethod *method, s
     return true;
 }
 
-static bool loop_changed(struct mxc_jrun *run, const struct mxc_jmethod *method,
-                         struct mxc_jval *a, const struct mxc_jargs *args, struct mxc_jval *out) {
+static bool loop_changed(struct mxc_jrun *run, const struct mxc_jmethod *method, struct mxc_jval *a,
+                         const struct mxc_jargs *args, struct mxc_jval *out) {
     struct mxc_jloop *loop = method->self.u.loop;
     struct mxc_jval tuple;
     bool equal = false;
@@ -124,9 +124,9 @@ bool mxc_j_loop_attr(struct mxc_jrun *run, struct mxc_jloop *loop, const struct 
         if (!loop_length(run, loop))
             return false;
         int64_t n = (int64_t)loop->length;
-        *out = mxc_j_int(mxc_j_is(name, "length")      ? n
+        *out = mxc_j_int(mxc_j_is(name, "length")     ? n
                          : mxc_j_is(name, "revindex") ? n - loop->index0
-                                                        : n - loop->index0 - 1);
+                                                      : n - loop->index0 - 1);
     }
     return true;
 }

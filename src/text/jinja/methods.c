@@ -80,7 +80,8 @@ static bool split_space(struct mxc_jrun *run, const struct mxc_jstr *s, int64_t 
     while (low < high) {
         size_t n = 0, i;
         if (!from_end) {
-            while (low < high && (n = mxc_j_decode(s->p + low, high - low, &cp), mxc_j_is_space(cp)))
+            while (low < high &&
+                   (n = mxc_j_decode(s->p + low, high - low, &cp), mxc_j_is_space(cp)))
                 low += n;
             if (low == high)
                 break;
@@ -95,8 +96,8 @@ static bool split_space(struct mxc_jrun *run, const struct mxc_jstr *s, int64_t 
                 return false;
             low = i;
         } else {
-            while (high > low && in_set(NULL, s->p + char_before(s, high),
-                                        high - char_before(s, high)))
+            while (high > low &&
+                   in_set(NULL, s->p + char_before(s, high), high - char_before(s, high)))
                 high = char_before(s, high);
             if (low == high)
                 break;
@@ -256,9 +257,9 @@ METHOD(str_find) {
     }
     if (m->def->op & 1 && !mxc_j_step(run, s->len / 64 * (1 + needle->len / 8)))
         return false;
-    size_t at = !valid             ? SIZE_MAX
+    size_t at = !valid           ? SIZE_MAX
                 : m->def->op & 1 ? mxc_j_rfind(s, from, to, needle)
-                                   : mxc_j_find(s, from, to, needle);
+                                 : mxc_j_find(s, from, to, needle);
     if (at == SIZE_MAX) {
         if (m->def->op >= 2)
             return mxc_j_fail(run, "ValueError", "substring not found");
@@ -341,8 +342,9 @@ METHOD(str_join) {
     int more;
     for (size_t i = 0; (more = mxc_j_next(run, it, &v)) > 0; i++) {
         if (v.type != MJ_STR)
-            return mxc_j_fail(run, "TypeError", "sequence item %zu: expected str instance, %s found",
-                              i, mxc_j_type_name(v));
+            return mxc_j_fail(run, "TypeError",
+                              "sequence item %zu: expected str instance, %s found", i,
+                              mxc_j_type_name(v));
         if ((m->self.u.s->markup && !mxc_j_escape(run, v, false, &v)) ||
             (i && !mxc_j_put_str(&sb, m->self.u.s)) || !mxc_j_put_str(&sb, v.u.s))
             return false;
@@ -383,8 +385,7 @@ METHOD(str_remove) {
     (void)args;
     if (!mxc_j_arg_str(run, a[0], &t))
         return false;
-    bool hit = t->len <= s->len &&
-               !memcmp(s->p + (m->def->op ? s->len - t->len : 0), t->p, t->len);
+    bool hit = t->len <= s->len && !memcmp(s->p + (m->def->op ? s->len - t->len : 0), t->p, t->len);
     return mxc_j_str_part(run, s, hit && !m->def->op ? t->len : 0, s->len - (hit ? t->len : 0),
                           out);
 }
@@ -597,12 +598,10 @@ METHOD(self_copy) {
     return true;
 }
 
-const struct mxc_jmethod_def mxc_j_dict_methods[] = {{"keys", "/", 0, MJ_KEYS, dict_view},
-                                                     {"values", "/", 0, MJ_VALUES, dict_view},
-                                                     {"items", "/", 0, MJ_ITEMS, dict_view},
-                                                     {"get", "/key,default", 1, 0, dict_get},
-                                                     {"copy", "/", 0, 0, self_copy},
-                                                     {NULL, NULL, 0, 0, NULL}};
+const struct mxc_jmethod_def mxc_j_dict_methods[] = {
+    {"keys", "/", 0, MJ_KEYS, dict_view},   {"values", "/", 0, MJ_VALUES, dict_view},
+    {"items", "/", 0, MJ_ITEMS, dict_view}, {"get", "/key,default", 1, 0, dict_get},
+    {"copy", "/", 0, 0, self_copy},         {NULL, NULL, 0, 0, NULL}};
 
 /* op 'c' count, 'i' index */
 METHOD(seq_find) {
@@ -645,9 +644,7 @@ METHOD(cycler_step) {
     return true;
 }
 
-const struct mxc_jmethod_def mxc_j_seq_methods[] = {{"count", "/value", 1, 'c', seq_find},
-                                                    {"index", "/value,start,stop", 1, 'i', seq_find},
-                                                    {"copy", "/", 0, 'y', self_copy},
-                                                    {"next", "/", 0, 'n', cycler_step},
-                                                    {"reset", "/", 0, 'r', cycler_step},
-                                                    {NULL, NULL, 0, 0, NULL}};
+const struct mxc_jmethod_def mxc_j_seq_methods[] = {
+    {"count", "/value", 1, 'c', seq_find}, {"index", "/value,start,stop", 1, 'i', seq_find},
+    {"copy", "/", 0, 'y', self_copy},      {"next", "/", 0, 'n', cycler_step},
+    {"reset", "/", 0, 'r', cycler_step},   {NULL, NULL, 0, 0, NULL}};

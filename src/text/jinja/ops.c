@@ -31,8 +31,7 @@ static bool overflow(struct mxc_jrun *run) {
 static bool int_pow(struct mxc_jrun *run, int64_t base, int64_t exponent, struct mxc_jval *out) {
     if (exponent < 0) {
         if (!base)
-            return mxc_j_fail(run, "ZeroDivisionError",
-                              "0.0 cannot be raised to a negative power");
+            return mxc_j_fail(run, "ZeroDivisionError", "0.0 cannot be raised to a negative power");
         *out = mxc_j_float(pow((double)base, (double)exponent));
         return true;
     }
@@ -67,8 +66,9 @@ static bool int_op(struct mxc_jrun *run, int op, int64_t a, int64_t b, struct mx
         return int_pow(run, a, b, out);
     default:
         if (!b)
-            return mxc_j_fail(run, "ZeroDivisionError", op == '/' ? "division by zero"
-                              : "integer division or modulo by zero");
+            return mxc_j_fail(run, "ZeroDivisionError",
+                              op == '/' ? "division by zero"
+                                        : "integer division or modulo by zero");
         if (op == '/') {
             *out = mxc_j_float((double)a / (double)b);
             return true;
@@ -105,8 +105,7 @@ static bool float_op(struct mxc_jrun *run, int op, double a, double b, struct mx
         if (a < 0 && floor(b) < b)
             return mxc_j_fail(run, "TypeError", "complex numbers are not supported");
         if (!(a < 0) && !(a > 0) && b < 0)
-            return mxc_j_fail(run, "ZeroDivisionError",
-                              "0.0 cannot be raised to a negative power");
+            return mxc_j_fail(run, "ZeroDivisionError", "0.0 cannot be raised to a negative power");
         r = pow(a, b);
         if (isinf(r) && !isinf(a) && !isinf(b))
             return mxc_j_fail(run, "OverflowError", "Numerical result out of range");
@@ -267,8 +266,7 @@ bool mxc_j_slice(struct mxc_jrun *run, struct mxc_jval v, const struct mxc_jval 
     if (v.type == MJ_DICT)
         return mxc_j_fail(run, "TypeError", "unhashable type: 'slice'");
     if (v.type != MJ_STR && v.type != MJ_LIST && v.type != MJ_TUPLE && v.type != MJ_RANGE)
-        return mxc_j_fail(run, "TypeError", "'%s' object is not subscriptable",
-                          mxc_j_type_name(v));
+        return mxc_j_fail(run, "TypeError", "'%s' object is not subscriptable", mxc_j_type_name(v));
     size_t length;
     int64_t step = 1;
     if (!mxc_j_length(run, v, &length) || !slice_index(run, part[2], &step))
@@ -318,8 +316,7 @@ bool mxc_j_slice(struct mxc_jrun *run, struct mxc_jval v, const struct mxc_jval 
     for (size_t i = 0; i < count; i++) {
         size_t index = (size_t)(start + (int64_t)i * step);
         if (!mxc_j_step(run, 1) || !mxc_j_item(run, v, index, &item) ||
-            !(v.type == MJ_STR ? mxc_j_put_str(&sb, item.u.s)
-                               : mxc_j_push(run, list.u.q, item)))
+            !(v.type == MJ_STR ? mxc_j_put_str(&sb, item.u.s) : mxc_j_push(run, list.u.q, item)))
             return false;
     }
     if (v.type == MJ_STR) {

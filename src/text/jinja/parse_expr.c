@@ -90,13 +90,11 @@ bool mxc_j_intern(struct mxc_jparse *p, const char *text, size_t len, int *id) {
 }
 
 bool mxc_j_at_name(const struct mxc_jparse *p, const char *name) {
-    return p->cur.type == MJ_T_NAME &&
-           mxc_str_is((struct mxc_str){p->cur.p, p->cur.len}, name);
+    return p->cur.type == MJ_T_NAME && mxc_str_is((struct mxc_str){p->cur.p, p->cur.len}, name);
 }
 
 static bool next_is_name(const struct mxc_jparse *p, const char *name) {
-    return p->next.type == MJ_T_NAME &&
-           mxc_str_is((struct mxc_str){p->next.p, p->next.len}, name);
+    return p->next.type == MJ_T_NAME && mxc_str_is((struct mxc_str){p->next.p, p->next.len}, name);
 }
 
 bool mxc_j_at_op(const struct mxc_jparse *p, int op) {
@@ -105,14 +103,14 @@ bool mxc_j_at_op(const struct mxc_jparse *p, int op) {
 
 bool mxc_j_unexpected(struct mxc_jparse *p, const char *wanted) {
     const struct mxc_jtoken *t = &p->cur;
-    const char *text = t->type == MJ_T_EOF           ? "end of template"
+    const char *text = t->type == MJ_T_EOF         ? "end of template"
                        : t->type == MJ_T_BLOCK_END ? "end of statement block"
                        : t->type == MJ_T_VAR_END   ? "end of print statement"
                        : t->type == MJ_T_DATA      ? "template data"
                        : t->type == MJ_T_STRING    ? "string"
                        : t->type == MJ_T_INT       ? "integer"
                        : t->type == MJ_T_FLOAT     ? "float"
-                                                     : NULL;
+                                                   : NULL;
     char word[80];
     if (!text) {
         size_t n = t->len < sizeof word - 1 ? t->len : sizeof word - 1;
@@ -467,8 +465,9 @@ static bool set_target(struct mxc_jparse *p, struct mxc_jnode *node, struct mxc_
     if (!s)
         return false;
     node->value = mxc_j_str_val(s);
-    node->target = node->kind == MJ_FILTER ? (const void *)mxc_j_find_filter(name, p->jinja->from_json)
-                                           : (const void *)mxc_j_find_test(name);
+    node->target = node->kind == MJ_FILTER
+                       ? (const void *)mxc_j_find_filter(name, p->jinja->from_json)
+                       : (const void *)mxc_j_find_test(name);
     if (!node->target && !p->soft && !p->unknown)
         p->unknown = node;
     return true;
@@ -483,8 +482,7 @@ struct mxc_jnode *mxc_j_parse_filters(struct mxc_jparse *p, struct mxc_jnode *no
         if (!filter || !parse_dotted(p, &name) || !set_target(p, filter, name))
             return NULL;
         filter->a = node;
-        if (!mxc_j_above(p, filter, node) ||
-            (mxc_j_at_op(p, '(') && !parse_call_args(p, filter)))
+        if (!mxc_j_above(p, filter, node) || (mxc_j_at_op(p, '(') && !parse_call_args(p, filter)))
             return NULL;
         node = filter;
         inlined = false;

@@ -96,7 +96,8 @@ static bool parse_params(struct mxc_jparse *p, struct mxc_jnode *node) {
                 !mxc_j_above(p, node, value) || !mxc_j_add(p, &defaults, value))
                 return false;
         } else if (defaults.n) {
-            return mxc_j_syntax(p->err, node->line, "non-default argument follows default argument");
+            return mxc_j_syntax(p->err, node->line,
+                                "non-default argument follows default argument");
         }
     }
     params->defaults = defaults.v;
@@ -151,7 +152,8 @@ static bool parse_for(struct mxc_jparse *p, struct mxc_jnode *node) {
         !(node->b = mxc_j_parse_tuple(p, MJ_NO_COND | MJ_END_RECURSIVE)))
         return false;
     for (size_t i = 0; i < (node->a->kind == MJ_TUPLE_EXPR ? node->a->items.n : 1); i++) {
-        const struct mxc_jnode *name = node->a->kind == MJ_TUPLE_EXPR ? node->a->items.v[i] : node->a;
+        const struct mxc_jnode *name =
+            node->a->kind == MJ_TUPLE_EXPR ? node->a->items.v[i] : node->a;
         if (name->kind == MJ_NAME && !strcmp(p->jinja->names[name->id], "loop"))
             return mxc_j_syntax(p->err, node->line,
                                 "Can't assign to special loop variable in for-loop target");
@@ -392,9 +394,9 @@ static bool parse_until(struct mxc_jparse *p, struct mxc_jlist *body, const char
     for (;;) {
         if (p->cur.type == MJ_T_EOF) {
             if (ends)
-                return mxc_j_syntax(p->err, p->cur.line,
-                                    "Unexpected end of template. The block that is open needs '%s'.",
-                                    ends[0]);
+                return mxc_j_syntax(
+                    p->err, p->cur.line,
+                    "Unexpected end of template. The block that is open needs '%s'.", ends[0]);
             break;
         }
         bool ok;

@@ -326,9 +326,9 @@ bool mxc_j_put_json(struct mxc_jsb *sb, struct mxc_jval v, const struct mxc_jjso
     case MJ_FLOAT:
         if (isnan(v.u.f) || isinf(v.u.f))
             return mxc_j_put_text(sb,
-                                  isnan(v.u.f)  ? "NaN"
-                                  : v.u.f < 0 ? "-Infinity"
-                                              : "Infinity",
+                                  isnan(v.u.f) ? "NaN"
+                                  : v.u.f < 0  ? "-Infinity"
+                                               : "Infinity",
                                   v.user);
         return mxc_j_put_repr(sb, v);
     case MJ_STR:

@@ -7,7 +7,12 @@
 
 #include <string.h>
 
-enum { OUTPUT_BYTES = 16 << 20, MEMORY_BYTES = 48 << 20, MAX_STEPS = 20000000, STACK_BYTES = 400 << 10 };
+enum {
+    OUTPUT_BYTES = 16 << 20,
+    MEMORY_BYTES = 48 << 20,
+    MAX_STEPS = 20000000,
+    STACK_BYTES = 400 << 10
+};
 
 static bool is_role(const char *key, const char *text, size_t len) {
     static const char *const roles[] = {"system", "user",      "assistant",

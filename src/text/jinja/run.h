@@ -30,10 +30,10 @@ struct mxc_jrun {
     uint64_t steps, max_steps;
     const char *stack_base;
     size_t max_stack;
-    unsigned calls; /* macro calls that are open */
+    unsigned calls;           /* macro calls that are open */
     struct mxc_jval *globals; /* by name id */
     struct mxc_jscope root;
-    struct mxc_jsb *out; /* where statements write */
+    struct mxc_jsb *out;          /* where statements write */
     struct mxc_jinja_span *spans; /* of the top output */
     size_t n_spans, spans_capacity;
     struct tm now;
@@ -100,8 +100,8 @@ bool mxc_j_arg_int(struct mxc_jrun *run, struct mxc_jval v, int64_t *out);
 bool mxc_j_arg_str(struct mxc_jrun *run, struct mxc_jval v, struct mxc_jstr **out);
 /* --- tables --- */
 /* a[0] is the value; rest: what follows it, unbound (for variadic ones). */
-typedef bool mxc_j_filter_fn(struct mxc_jrun *run, struct mxc_jval *a,
-                             const struct mxc_jargs *rest, struct mxc_jval *out);
+typedef bool mxc_j_filter_fn(struct mxc_jrun *run, struct mxc_jval *a, const struct mxc_jargs *rest,
+                             struct mxc_jval *out);
 struct mxc_jfilter {
     const char *name, *params; /* params NULL: takes any, reads rest */
     size_t required;

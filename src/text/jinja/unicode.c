@@ -259,8 +259,8 @@ static bool put_lower(struct mxc_jsb *sb, const struct mxc_jstr *s, size_t offse
 static bool put_folded(struct mxc_jsb *sb, uint32_t cp, bool user) {
     utf8proc_int32_t folded[8];
     int last = 0;
-    utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)cp, folded, 8,
-                                                 UTF8PROC_CASEFOLD, &last);
+    utf8proc_ssize_t n =
+        utf8proc_decompose_char((utf8proc_int32_t)cp, folded, 8, UTF8PROC_CASEFOLD, &last);
     if (n < 0 || n > 8)
         return mxc_j_put_char(sb, cp, user);
     for (utf8proc_ssize_t i = 0; i < n; i++)
@@ -306,8 +306,7 @@ bool mxc_j_put_case(struct mxc_jsb *sb, const struct mxc_jstr *s, enum mxc_jcase
                 ok = mxc_j_put_char(sb, cp, user);
                 in_word = false;
             } else {
-                ok = in_word ? put_lower(sb, s, i, next, cp, user)
-                             : put_upper(sb, cp, false, user);
+                ok = in_word ? put_lower(sb, s, i, next, cp, user) : put_upper(sb, cp, false, user);
                 in_word = true;
             }
             break;

@@ -56,8 +56,8 @@ bool mxc_j_dict(struct mxc_jrun *run, struct mxc_jval *out) {
     return true;
 }
 
-static bool dict_find(struct mxc_jrun *run, struct mxc_jdict *d, struct mxc_jval key,
-                      uint64_t hash, size_t *at) {
+static bool dict_find(struct mxc_jrun *run, struct mxc_jdict *d, struct mxc_jval key, uint64_t hash,
+                      size_t *at) {
     *at = SIZE_MAX;
     bool equal;
     if (!d->index) {
@@ -71,7 +71,8 @@ static bool dict_find(struct mxc_jrun *run, struct mxc_jdict *d, struct mxc_jval
         }
         return true;
     }
-    for (size_t slot = hash & (d->n_index - 1); d->index[slot]; slot = (slot + 1) & (d->n_index - 1)) {
+    for (size_t slot = hash & (d->n_index - 1); d->index[slot];
+         slot = (slot + 1) & (d->n_index - 1)) {
         size_t i = d->index[slot] - 1;
         if (!mxc_j_equal(run, d->e[i].key, key, &equal))
             return false;
@@ -342,8 +343,8 @@ bool mxc_j_equal(struct mxc_jrun *run, struct mxc_jval a, struct mxc_jval b, boo
         return false;
     if (mxc_j_is_number(a) && mxc_j_is_number(b)) {
         if (a.type == MJ_FLOAT || b.type == MJ_FLOAT)
-            *equal = mxc_j_as_float(a) >= mxc_j_as_float(b) &&
-                     mxc_j_as_float(a) <= mxc_j_as_float(b);
+            *equal =
+                mxc_j_as_float(a) >= mxc_j_as_float(b) && mxc_j_as_float(a) <= mxc_j_as_float(b);
         else
             *equal = mxc_j_as_int(a) == mxc_j_as_int(b);
         return true;
@@ -504,9 +505,9 @@ bool mxc_j_contains(struct mxc_jrun *run, struct mxc_jval box, struct mxc_jval i
         *found = mxc_j_find(box.u.s, 0, box.u.s->len, item.u.s) != SIZE_MAX;
         return true;
     }
-    struct mxc_jdict *d = box.type == MJ_DICT                                     ? box.u.d
+    struct mxc_jdict *d = box.type == MJ_DICT                                  ? box.u.d
                           : box.type == MJ_VIEW && box.u.view->kind == MJ_KEYS ? box.u.view->d
-                                                                                  : NULL;
+                                                                               : NULL;
     if (d) {
         struct mxc_jval *value;
         if (!mxc_j_dict_get(run, d, item, &value))

@@ -124,11 +124,18 @@ struct mxc_jargs {
     struct mxc_jkw {
         struct mxc_jstr *name;
         struct mxc_jval v;
-    } *kw;
+    } * kw;
     size_t n_kw;
 };
 
-enum mxc_jiter_kind { MJ_IT_INDEX, MJ_IT_REVERSED, MJ_IT_MAP, MJ_IT_SELECT, MJ_IT_FOR, MJ_IT_BROKEN };
+enum mxc_jiter_kind {
+    MJ_IT_INDEX,
+    MJ_IT_REVERSED,
+    MJ_IT_MAP,
+    MJ_IT_SELECT,
+    MJ_IT_FOR,
+    MJ_IT_BROKEN
+};
 
 /* Iterator: over an indexable source (list, tuple, text, dict, range, view), or lazily over
  * another iterator (map, select, a loop's filter). A broken one fails when it is read: Python's
@@ -137,9 +144,9 @@ struct mxc_jiter {
     enum mxc_jiter_kind kind;
     const char *type_name;
     struct mxc_jval source;
-    size_t pos, n;            /* text: byte offsets */
-    struct mxc_jiter *inner;  /* lazy kinds; NULL: empty */
-    struct mxc_jargs args;    /* map, select: arguments after the value */
+    size_t pos, n;           /* text: byte offsets */
+    struct mxc_jiter *inner; /* lazy kinds; NULL: empty */
+    struct mxc_jargs args;   /* map, select: arguments after the value */
     bool by_attribute, reject;
     const struct mxc_jnode *loop_node; /* MJ_IT_FOR */
     struct mxc_jscope *scope;
@@ -269,8 +276,8 @@ bool mxc_j_str_part(struct mxc_jrun *run, const struct mxc_jstr *s, size_t offse
                     struct mxc_jval *out);
 bool mxc_j_str_concat(struct mxc_jrun *run, struct mxc_jstr *a, struct mxc_jstr *b,
                       struct mxc_jval *out);
-size_t mxc_j_str_count(struct mxc_jstr *s);                    /* code points */
-size_t mxc_j_str_offset(const struct mxc_jstr *s, size_t cp);  /* byte offset of a code point */
+size_t mxc_j_str_count(struct mxc_jstr *s);                   /* code points */
+size_t mxc_j_str_offset(const struct mxc_jstr *s, size_t cp); /* byte offset of a code point */
 bool mxc_j_tainted(const struct mxc_jstr *s, size_t offset);
 bool mxc_j_any_tainted(const struct mxc_jstr *s);
 /* First offset >= from where needle stands, or SIZE_MAX. Last one with rfind. */
@@ -283,12 +290,20 @@ bool mxc_j_is_space(uint32_t cp);
 bool mxc_j_is_line_end(uint32_t cp);
 bool mxc_j_is_printable(uint32_t cp);
 bool mxc_j_is_alpha(uint32_t cp);
-bool mxc_j_is_digit(uint32_t cp);   /* Nd */
-bool mxc_j_is_alnum(uint32_t cp);   /* \w without the underscore */
+bool mxc_j_is_digit(uint32_t cp); /* Nd */
+bool mxc_j_is_alnum(uint32_t cp); /* \w without the underscore */
 bool mxc_j_is_upper(uint32_t cp);
 bool mxc_j_is_lower(uint32_t cp);
 bool mxc_j_is_title(uint32_t cp);
-enum mxc_jcase { MJ_LOWER, MJ_UPPER, MJ_TITLECASE, MJ_CAPITALIZE, MJ_SWAPCASE, MJ_CASEFOLD, MJ_TITLE };
+enum mxc_jcase {
+    MJ_LOWER,
+    MJ_UPPER,
+    MJ_TITLECASE,
+    MJ_CAPITALIZE,
+    MJ_SWAPCASE,
+    MJ_CASEFOLD,
+    MJ_TITLE
+};
 /* Maps s; each result byte has the taint of the character it came from. */
 bool mxc_j_case(struct mxc_jrun *run, const struct mxc_jstr *s, enum mxc_jcase how,
                 struct mxc_jval *out);
