@@ -22,9 +22,14 @@ enum mxc_code mxc_checkpoint_open(const char *path, struct mxc_checkpoint **chec
         return mxc_err_nomem(err);
     }
     if ((code = mxc_config_open(path, &c->config, err)) ||
-        (code = mxc_weights_open(path, c->config, &c->weights, err)) ||
-        (code = mxc_model_graph(c->config, c->weights, &c->graph, err)))
+        (code = mxc_weights_open(path, c->config, &c->weights, err)))
         goto out;
+    code = mxc_model_graph(c->config, c->weights, &c->graph, err);
+    if (code) { /* tensors are named with their file, config fields are not */
+        if (err && !strstr(err->message, path))
+            (void)mxc_err_context(err, "%s", path);
+        goto out;
+    }
     *checkpoint = c;
     c = NULL;
 out:

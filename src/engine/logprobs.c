@@ -12,10 +12,13 @@ enum { LANES = 8 };
  * Taylor polynomial of degree 6 on |r| <= 0.35, good to 2e-7. Without branches, so that loops over
  * it become vector code. */
 static inline float exp_nonpositive(float x) {
-    float clamped = x < -87.0f ? -87.0f : x;
-    float shifted = clamped * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
-    float n = shifted - 12582912.0f;
-    float r = clamped - n * 0.693359375f + n * 2.12194440e-4f;
+    const int32_t limit = 0x42AE0000; /* 87, as bits: magnitudes compare like integers */
+    int32_t magnitude = (int32_t)(mxc_f32_bits(x) & 0x7FFFFFFFu);
+    uint32_t below = 0u - (uint32_t)(magnitude > limit);
+    int32_t clamped = magnitude > limit ? limit : magnitude;
+    float y = -mxc_f32_of_bits((uint32_t)clamped);
+    float n = y * 1.44269504f + 12582912.0f - 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
+    float r = y - n * 0.693359375f + n * 2.12194440e-4f;
     float p = 1.0f / 720;
     p = p * r + 1.0f / 120;
     p = p * r + 1.0f / 24;
@@ -24,7 +27,7 @@ static inline float exp_nonpositive(float x) {
     p = p * r + 1.0f;
     p = p * r + 1.0f;
     float scaled = p * mxc_f32_of_bits((uint32_t)((int32_t)n + 127) << 23);
-    return mxc_f32_of_bits(mxc_f32_bits(scaled) & (0u - (uint32_t)(x >= -87.0f)));
+    return mxc_f32_of_bits(mxc_f32_bits(scaled) & ~below);
 }
 
 float mxc_exp_nonpositive(float x) {

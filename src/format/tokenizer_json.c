@@ -22,7 +22,7 @@ struct file {
     struct mxc_jr jr;
     struct mxc_tokdesc *desc;
     struct mxc_str normalizer, pretokenizer, post, decoder, added, merges, unk; /* texts */
-    bool has_model, has_vocab, vocab_is_list, byte_level;
+    bool has_model, has_vocab, has_merges, vocab_is_list, byte_level;
     struct mxc_str type;
 };
 
@@ -131,8 +131,10 @@ static enum mxc_code read_model_field(struct file *f, struct mxc_str key) {
     }
     if (mxc_str_is(key, "vocab"))
         return f->has_vocab ? mxc_jr_fail(&f->jr, "a second \"vocab\"") : read_vocab(f);
-    if (mxc_str_is(key, "merges"))
+    if (mxc_str_is(key, "merges")) {
+        f->has_merges = true;
         return f->has_vocab ? read_merges(f) : mxc_jr_skip(&f->jr, &f->merges);
+    }
     if (mxc_str_is(key, "fuse_unk"))
         return mxc_jr_bool(&f->jr, &d->fuse_unk);
     if (mxc_str_is(key, "byte_fallback"))
@@ -176,6 +178,8 @@ static enum mxc_code read_model(struct file *f) {
         return mxc_err_set(f->jr.err, MXC_E_FORMAT, "%s: model.vocab is missing", f->jr.name);
     if (f->merges.ptr && (code = at(f, f->merges, read_merges)))
         return code;
+    if (!f->has_merges)
+        return mxc_err_set(f->jr.err, MXC_E_FORMAT, "%s: model.merges is missing", f->jr.name);
     if (f->unk.ptr) {
         f->desc->unk = mxc_tokdesc_find(f->desc, f->unk);
         if (f->desc->unk == MXC_TOK_NO_ID)
@@ -235,8 +239,10 @@ static enum mxc_code read_added_one(struct file *f) {
 static enum mxc_code read_added(struct file *f) {
     bool more;
     enum mxc_code code = MXC_OK;
-    if (mxc_jr_peek(&f->jr) != '[')
+    if (mxc_jr_peek(&f->jr) == 'n')
         return mxc_jr_skip(&f->jr, NULL); /* null */
+    if (mxc_jr_peek(&f->jr) != '[')
+        return mxc_jr_fail(&f->jr, "added_tokens is not a list");
     if ((code = mxc_jr_open(&f->jr, '[')))
         return code;
     for (size_t n = 0; !code; n++) {

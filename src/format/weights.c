@@ -516,12 +516,18 @@ static bool is_weight(enum mxc_storage s) {
     return mxc_storage_info(s)->quantised || s == MXC_ST_F32 || s == MXC_ST_F16 || s == MXC_ST_BF16;
 }
 
+/* Where a tensor that is not there should be: the one file, or the folder of several. */
+static const char *whole_path(const struct mxc_weights *w) {
+    return w->n_shards == 1 ? w->shards[0]->file.path : w->path;
+}
+
 enum mxc_code mxc_weights_get(const struct mxc_weights *weights, const char *name, int n_dims,
                               const int64_t *shape, const struct mxc_tensor **tensor,
                               struct mxc_err *err) {
     const struct mxc_tensor *t = mxc_weights_find(weights, name);
     if (!t)
-        return mxc_err_set(err, MXC_E_NOT_FOUND, "%s: missing tensor %s", weights->path, name);
+        return mxc_err_set(err, MXC_E_NOT_FOUND, "%s: missing tensor %s", whole_path(weights),
+                           name);
     if (!is_weight(t->storage))
         return mxc_err_set(err, MXC_E_FORMAT, "%s: tensor %s: dtype %s is not one of a weight",
                            t->file->path, name, mxc_storage_info(t->storage)->name);

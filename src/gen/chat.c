@@ -122,7 +122,7 @@ static bool spelling_of(const struct mxc_tokenizer *tokenizer, uint32_t id, char
     return !s.length || (*out = mxc_mem_dup(s.ptr, s.length));
 }
 
-static enum mxc_code compile(struct mxc_chat *chat, bool from_gguf, struct mxc_err *err) {
+static enum mxc_code compile(struct mxc_chat *chat, struct mxc_err *err) {
     static const char *const names[] = {"bos_token", "eos_token", "pad_token", "unk_token"};
     struct mxc_chat_template_source sources[2];
     struct mxc_jinja_token tokens[4];
@@ -151,7 +151,7 @@ static enum mxc_code compile(struct mxc_chat *chat, bool from_gguf, struct mxc_e
         (void)mxc_err_set(&chat->template_err, MXC_E_TEMPLATE, "the model has no chat template");
         goto out;
     }
-    code = mxc_chat_template_new(sources, n_sources, tokens, n_tokens, from_gguf, &chat->templates,
+    code = mxc_chat_template_new(sources, n_sources, tokens, n_tokens, true, &chat->templates,
                                  &chat->template_err);
     if (code == MXC_E_NOMEM)
         (void)mxc_err_nomem(err);
@@ -164,13 +164,13 @@ out:
 }
 
 /* What follows from tokeniser and template texts. */
-static enum mxc_code describe(struct mxc_chat *chat, bool from_gguf, struct mxc_err *err) {
+static enum mxc_code describe(struct mxc_chat *chat, struct mxc_err *err) {
     chat->bos_id = -1;
     if (chat->tokenizer && mxc_tokenizer_desc(chat->tokenizer)->bos != MXC_TOK_NO_ID)
         chat->bos_id = (int32_t)mxc_tokenizer_desc(chat->tokenizer)->bos;
     chat->marks = mxc_reasoning_find(mxc_str_of(chat->text), chat->tokenizer ? has_token : NULL,
                                      chat->tokenizer);
-    return compile(chat, from_gguf, err);
+    return compile(chat, err);
 }
 
 static void add_eos(struct mxc_chat *chat, int64_t id, int32_t vocab) {
@@ -201,10 +201,10 @@ enum mxc_code mxc_chat_open(const char *path, const struct mxc_config *config, i
         goto out;
     code = mxc_tokenizer_new(&desc, &c->tokenizer, err);
     if (code) {
-        (void)mxc_err_context(err, "%s", path);
+        (void)mxc_err_context(err, mxc_gguf_is_path(path) ? "%s" : "%s/tokenizer.json", path);
         goto out;
     }
-    if ((code = describe(c, mxc_gguf_is_path(path), err)))
+    if ((code = describe(c, err)))
         goto out;
     const struct mxc_tokdesc *d = mxc_tokenizer_desc(c->tokenizer);
     for (int i = 0; config && i < config->n_eos; i++)
@@ -232,7 +232,7 @@ enum mxc_code mxc_chat_new(struct mxc_tokenizer *tokenizer, const char *template
     if (template_text)
         code = set_text(&c->text, template_text, strlen(template_text), err);
     if (!code)
-        code = describe(c, false, err);
+        code = describe(c, err);
     if (code) {
         mxc_chat_close(c);
         return code;
@@ -275,6 +275,9 @@ enum mxc_code mxc_chat_text(const struct mxc_chat *chat, const char *text, size_
     if (code || !options.add_special || chat->bos_id < 0 || ids->count - first < 2)
         return code;
     uint32_t bos = (uint32_t)chat->bos_id;
+    const struct mxc_tok_ids *prefix = &mxc_tokenizer_desc(chat->tokenizer)->prefix;
+    if (!prefix->count || prefix->items[prefix->count - 1] != bos)
+        return code; /* none was added */
     if (ids->items[first] == bos && ids->items[first + 1] == bos) {
         memmove(ids->items + first, ids->items + first + 1,
                 (ids->count - first - 1) * sizeof *ids->items);

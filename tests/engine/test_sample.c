@@ -497,6 +497,53 @@ static void selection(void **state) {
     }
 }
 
+/* A vocabulary of several blocks; a few likely tokens in each, the last block short, some banned.
+ */
+static void large_vocabulary(void **state) {
+    (void)state;
+    enum { N = 3 * MXC_EXP_BLOCK + 77, LIKELY = 7, ROUNDS = 4000 };
+    static const int32_t likely[LIKELY] = {0, 4095, 4096, 9000, 12287, 12288, N - 1};
+    static float from[N], logits[N];
+    struct mxc_sample_work w;
+    struct mxc_sampling params;
+    assert_int_equal(mxc_sample_work_init(&w, N, 16, NULL), MXC_OK);
+    for (int mode = 0; mode < 4; mode++) {
+        int counts[LIKELY] = {0}, others = 0;
+        /* mode 0: all else banned; 1: a tail of e^-13 each, 2.4 % of the mass in all */
+        for (int32_t i = 0; i < N; i++)
+            from[i] = mode == 0 ? -INFINITY : -13;
+        for (int i = 0; i < LIKELY; i++)
+            from[likely[i]] = logf((float)(i + 1));
+        mxc_sampling_init(&params);
+        params.seed = (uint64_t)mode;
+        if (mode >= 2) /* 2: the tail is cut off; 3: it is needed, beyond what is near the top */
+            params.top_p = mode == 2 ? 0.99f : 0.9995f;
+        struct mxc_sampler s = sampler_of(&params);
+        for (int round = 0; round < ROUNDS; round++) {
+            int32_t id = -1;
+            memcpy(logits, from, sizeof logits);
+            assert_int_equal(mxc_sampler_next(&s, &w, logits, NULL, 0, &id, NULL), MXC_OK);
+            int which = 0;
+            while (which < LIKELY && likely[which] != id)
+                which++;
+            if (which < LIKELY)
+                counts[which]++;
+            else
+                others++;
+        }
+        double tail = mode == 0 ? 0 : (N - LIKELY) * exp(-13), total = 28 + tail;
+        double kept = mode < 2 ? total : fmax(28, (double)params.top_p * total);
+        assert_true(fabs(others - ROUNDS * (kept - 28) / kept) < 5.5 * sqrt(others + 1) + 1);
+        for (int i = 0; i < LIKELY; i++) {
+            double expect = ROUNDS * (i + 1) / kept;
+            assert_true(fabs(counts[i] - expect) < 5.5 * sqrt(expect + 1) + 1);
+        }
+        mxc_sampler_fini(&s);
+    }
+    mxc_sample_work_fini(&w);
+    assert_int_equal(mxc_sample_work_init(&w, 1 << 23, 16, NULL), MXC_E_LIMIT);
+}
+
 static void checks(void **state) {
     (void)state;
     struct mxc_sampling good, s;
@@ -542,6 +589,7 @@ int main(void) {
                                        cmocka_unit_test(mirostat),
                                        cmocka_unit_test(seeds_and_filter),
                                        cmocka_unit_test(selection),
+                                       cmocka_unit_test(large_vocabulary),
                                        cmocka_unit_test(checks)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

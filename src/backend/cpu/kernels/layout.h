@@ -10,7 +10,9 @@
  *   after the other cost half of the read bandwidth at groups of 64.)
  * Activations: tiles of F32 12, BF16 12, I8 6 rows (the last tile is narrower); in a tile, cells of
  * [kp/cell][rows][cell] numbers, cell = 16 (F32), 32 (BF16, I8), zeros beyond k. I8 then has, tile
- * by tile, the negated sums of 16, 32 and 64 codes [kp/16 ...][rows] and last one scale per row. */
+ * by tile and [..][rows] like the cells: the scale of each cell, the negated sums of 16 and of 32
+ * codes, and for affine weights the latter times their scales, of one cell and of two.
+ */
 #ifndef MXC_BACKEND_CPU_KERNELS_LAYOUT_H
 #define MXC_BACKEND_CPU_KERNELS_LAYOUT_H
 
@@ -52,39 +54,36 @@ static inline size_t mxc_block_bytes(const struct mxc_packed *w) {
     return mxc_block_codes(w) + (w->affine ? 2u : 1u) * MXC_BLOCK_TAIL;
 }
 
-/* The parts of I8 activations. Tile at row c0: codes + c0 * kp, negated sums of 16 << i codes
- * sums[i] + c0 * (kp / (16 << i)), scale + c0. */
+/* The parts of I8 activations. In the tile at row c0 each part begins at part + c0 * (numbers of one
+ * row): kp codes, kp/32 scales, kp/16 and kp/32 sums, kp/32 and kp/64 scaled sums. */
 struct mxc_i8_view {
     int8_t *codes;
-    int32_t *sums[3];
     float *scale;
+    int32_t *sum16, *sum32;      /* negated: what zero points are multiplied with */
+    float *scaled32, *scaled64;  /* the same times the scales of their cells */
     size_t kp;
 };
 static inline struct mxc_i8_view mxc_i8_view(const struct mxc_activation *a) {
-    struct mxc_i8_view v = {.codes = (int8_t *)a->data};
     size_t m = (size_t)a->m, kp = mxc_padded_k(MXC_ACT_FORM_I8, a->k);
+    size_t of16 = mxc_round_up(m * (kp / 16) * 4, MXC_ALIGN);
+    size_t of32 = mxc_round_up(m * (kp / 32) * 4, MXC_ALIGN);
     uint8_t *p = a->data + m * kp;
-    for (size_t i = 0; i < 3; i++) {
-        v.sums[i] = (int32_t *)(void *)p;
-        p += mxc_round_up(m * (kp / (16u << i)) * sizeof(int32_t), MXC_ALIGN);
-    }
-    v.scale = (float *)(void *)p;
-    v.kp = kp;
-    return v;
+    return (struct mxc_i8_view){.codes = (int8_t *)a->data,
+                                .scale = (float *)(void *)p,
+                                .sum32 = (int32_t *)(void *)(p + of32),
+                                .scaled32 = (float *)(void *)(p + 2 * of32),
+                                .sum16 = (int32_t *)(void *)(p + 3 * of32),
+                                .scaled64 = (float *)(void *)(p + 3 * of32 + of16),
+                                .kp = kp};
 }
 
-/* Scale of a row whose largest magnitude is max, and what a number is multiplied with to get its
- * code. A row that is zero or nearly so has codes 0 and scale 0; a row with an infinity or a NaN
+/* Scale of a cell whose largest magnitude is max, and what a number is multiplied with to get its
+ * code. A cell that is zero or nearly so has codes 0 and scale 0; a cell with an infinity or a NaN
  * has codes 0 and scale NaN, so that the fault stays visible. */
 static inline float mxc_i8_scale(float max, float *inverse) {
     bool plain = max > 1e-30f && max <= 3.0e38f;
     *inverse = plain ? 127.0f / max : 0.0f;
-    return plain ? max / 127.0f : max <= 1e-30f ? 0.0f : NAN;
-}
-
-/* Which of the three sums serves a group of 16, 32, 64. */
-static inline int mxc_sum_index(int32_t group) {
-    return group == 16 ? 0 : group == 32 ? 1 : 2;
+    return plain ? max * (1.0f / 127.0f) : max <= 1e-30f ? 0.0f : NAN;
 }
 
 /* Row stride of mxc_attn_part.o. */

@@ -117,8 +117,9 @@ enum mxc_code mxc_pack_form(const struct mxc_tensor *tensor, bool exact, struct 
         p.group = form.group > 64 ? 64 : (int32_t)form.group;
         p.affine = form.zero_point < 0;
         p.zero_point = p.affine ? 0 : form.zero_point;
-        bool known = p.group == 32 || p.group == 64 ||
-                     (p.group == 16 && (exact || p.layout == MXC_LAYOUT_I8));
+        /* what the storages have: groups of 16 have zero points, groups of 64 have biases */
+        bool known = exact || p.group == 32 || (p.group == 64 && p.affine) ||
+                     (p.group == 16 && !p.affine && p.layout == MXC_LAYOUT_I8);
         if (form.bits > 8 || !known || form.group % (uint32_t)p.group || k % (int64_t)form.group ||
             k % 32)
             return mxc_err_set(err, MXC_E_UNSUPPORTED,
@@ -180,10 +181,10 @@ size_t mxc_activation_bytes(enum mxc_activation_form form, int32_t m, int32_t k)
         return mxc_round_up(numbers * sizeof(float), MXC_ALIGN);
     if (form == MXC_ACT_FORM_BF16)
         return mxc_round_up(numbers * sizeof(uint16_t), MXC_ALIGN);
-    size_t bytes = mxc_round_up(numbers, MXC_ALIGN);
-    for (size_t sum = 16; sum <= 64; sum *= 2)
-        bytes += mxc_round_up(numbers / sum * sizeof(int32_t), MXC_ALIGN);
-    return bytes + mxc_round_up((size_t)m * sizeof(float), MXC_ALIGN);
+    size_t of16 = mxc_round_up(numbers / 16 * 4, MXC_ALIGN);
+    size_t of32 = mxc_round_up(numbers / 32 * 4, MXC_ALIGN);
+    size_t of64 = mxc_round_up(numbers / 64 * 4, MXC_ALIGN);
+    return numbers + of16 + 3 * of32 + of64; /* numbers is a multiple of 64 */
 }
 
 size_t mxc_page_bytes(enum mxc_kv_type type, int32_t k_dim, int32_t v_dim) {

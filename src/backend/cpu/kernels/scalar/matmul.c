@@ -84,57 +84,58 @@ void mxc_scalar_matmul_bf16(const struct mxc_packed *w, const struct mxc_activat
         }
 }
 
-/* dot[r] += codes of row r times activations, one group. */
-static void dot_i4(const uint8_t *codes, size_t group, const int8_t *x, size_t step,
-                   int32_t dot[S]) {
-    for (size_t j = 0; j < group / 8; j++, codes += 4 * S) {
-        const int8_t *p = x + 8 * j / MXC_CELL_I8 * step + 8 * j % MXC_CELL_I8;
+/* dot[r] += codes of row r times the activations at x, n of them (16 or 32). */
+static void dot_i4(const uint8_t *codes, size_t n, const int8_t *x, int32_t dot[S]) {
+    for (size_t j = 0; j < n; j += 8, codes += 4 * S)
         for (size_t r = 0; r < S; r++)
             for (size_t i = 0; i < 4; i++) {
                 uint8_t q = codes[4 * r + i];
-                dot[r] += (q & 15) * p[i] + (q >> 4) * p[4 + i];
+                dot[r] += (q & 15) * x[j + i] + (q >> 4) * x[j + 4 + i];
             }
-    }
 }
 
-static void dot_i8(const uint8_t *codes, size_t group, const int8_t *x, size_t step,
-                   int32_t dot[S]) {
-    for (size_t j = 0; j < group / 4; j++, codes += 4 * S) {
-        const int8_t *p = x + 4 * j / MXC_CELL_I8 * step + 4 * j % MXC_CELL_I8;
+static void dot_i8(const uint8_t *codes, size_t n, const int8_t *x, int32_t dot[S]) {
+    for (size_t j = 0; j < n; j += 4, codes += 4 * S)
         for (size_t r = 0; r < S; r++)
             for (size_t i = 0; i < 4; i++)
-                dot[r] += codes[4 * r + i] * p[i];
+                dot[r] += codes[4 * r + i] * x[j + i];
+}
+
+/* One column, one strip. Pieces of K: a cell, or half a cell when groups are 16. */
+static void column_i(const struct mxc_packed *w, const uint8_t *data, const struct mxc_i8_view *v,
+                     size_t c0, size_t ci, size_t width, float acc[S]) {
+    bool i4 = w->layout == MXC_LAYOUT_I4;
+    size_t group = (size_t)w->group, piece = group == 16 ? 16 : 32, cells = v->kp / MXC_CELL_I8;
+    size_t block = mxc_block_bytes(w), code_bytes = mxc_block_codes(w);
+    const int32_t *sum = group == 16 ? v->sum16 + c0 * 2 * cells : v->sum32 + c0 * cells;
+    for (size_t k = 0; k < (size_t)w->k; k += piece) {
+        const uint8_t *b = data + k / group * block;
+        const uint16_t *f = (const uint16_t *)(const void *)(b + code_bytes);
+        size_t cell = c0 * cells + k / MXC_CELL_I8 * width + ci;
+        const int8_t *x = v->codes + cell * MXC_CELL_I8 + k % MXC_CELL_I8;
+        int32_t dot[S];
+        for (int r = 0; r < S; r++)
+            dot[r] = sum[k / piece * width + ci] * w->zero_point;
+        (i4 ? dot_i4 : dot_i8)(b + k % group * (i4 ? S / 2 : S), piece, x, dot);
+        for (int r = 0; r < S; r++)
+            acc[r] += mxc_f16_to_f32(f[r]) * ((float)dot[r] * v->scale[cell]);
+        for (int r = 0; w->affine && r < S; r++)
+            acc[r] -= mxc_f16_to_f32(f[S + r]) * v->scaled32[cell];
     }
 }
 
 static void matmul_i(const struct mxc_packed *w, const struct mxc_activation *a, int32_t strip0,
                      int32_t strip1, float *out, size_t ld, const struct mxc_epilogue *epilogue) {
     struct mxc_i8_view v = mxc_i8_view(a);
-    size_t group = (size_t)w->group, code_bytes = mxc_block_codes(w), block = mxc_block_bytes(w);
+    float inverse_unit = 1.0f / w->unit;
     for (int32_t s = strip0; s < strip1; s++)
         for (int32_t c = 0; c < a->m; c++) {
-            size_t c0 = (size_t)(c / MXC_TILE_I8 * MXC_TILE_I8), ci = (size_t)c - c0;
-            size_t width = (size_t)mxc_tile_width(a, (int32_t)c0), step = width * MXC_CELL_I8;
-            const int8_t *x = v.codes + c0 * v.kp + ci * MXC_CELL_I8;
-            const int32_t *sum = v.sums[mxc_sum_index(w->group)] + c0 * (v.kp / group) + ci;
-            const uint8_t *data = w->data + (size_t)s * w->strip_bytes;
+            int32_t c0 = c / MXC_TILE_I8 * MXC_TILE_I8;
             float acc[S] = {0};
-            for (size_t g = 0; g < (size_t)w->k / group; g++, data += block) {
-                const int8_t *p = x + g * group / MXC_CELL_I8 * step + g * group % MXC_CELL_I8;
-                const uint16_t *f = (const uint16_t *)(const void *)(data + code_bytes);
-                int32_t negated = sum[g * width], start = w->affine ? 0 : negated * w->zero_point;
-                int32_t dot[S];
-                for (int r = 0; r < S; r++)
-                    dot[r] = start;
-                (w->layout == MXC_LAYOUT_I4 ? dot_i4 : dot_i8)(data, group, p, step, dot);
-                for (int r = 0; r < S; r++)
-                    acc[r] += mxc_f16_to_f32(f[r]) * (float)dot[r];
-                for (int r = 0; w->affine && r < S; r++)
-                    acc[r] -= mxc_f16_to_f32(f[S + r]) * (float)negated;
-            }
-            float scale = v.scale[c] / w->unit;
+            column_i(w, w->data + (size_t)s * w->strip_bytes, &v, (size_t)c0, (size_t)(c - c0),
+                     (size_t)mxc_tile_width(a, c0), acc);
             for (int r = 0; r < S; r++)
-                acc[r] *= scale;
+                acc[r] *= inverse_unit;
             store(w, s, c, acc, out, ld, epilogue);
         }
 }

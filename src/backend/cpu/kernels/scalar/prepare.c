@@ -2,8 +2,6 @@
  * type's query form. A row's bytes depend on that row alone. */
 #include "backend/cpu/kernels/scalar/scalar.h"
 
-#include <string.h>
-
 void mxc_scalar_prepare_f32(struct mxc_activation *a, const float *x, size_t ldx, int32_t row0,
                             int32_t row1) {
     size_t k = (size_t)a->k, kp = mxc_padded_k(a->form, a->k);
@@ -34,44 +32,54 @@ void mxc_scalar_prepare_bf16(struct mxc_activation *a, const float *x, size_t ld
 }
 
 /* Largest |x|, NaN above infinity: bits of non-negative floats order as integers do. */
-static float row_max(const float *x, size_t k) {
+static float cell_max(const float *x, size_t n) {
     uint32_t max = 0;
-    for (size_t i = 0; i < k; i++) {
+    for (size_t i = 0; i < n; i++) {
         uint32_t u = mxc_f32_bits(x[i]) & 0x7FFFFFFFu;
         max = u > max ? u : max;
     }
     return mxc_f32_of_bits(max);
 }
 
+/* Codes of n numbers, zeros up to 16; the negated sum. */
+static int32_t half_cell(const float *x, size_t n, float inverse, int8_t *codes) {
+    int32_t total = 0;
+    for (size_t j = 0; j < 16; j++) {
+        /* adding 1.5 * 2^23 rounds to the nearest integer, ties to even */
+        float t = j < n ? x[j] * inverse + 12582912.0f : 12582912.0f;
+        codes[j] = (int8_t)((int32_t)mxc_f32_bits(t) - 0x4B400000); /* 0 of 0 * infinity */
+        total -= codes[j];
+    }
+    return total;
+}
+
 void mxc_scalar_prepare_i8(struct mxc_activation *a, const float *x, size_t ldx, int32_t row0,
                            int32_t row1) {
     struct mxc_i8_view v = mxc_i8_view(a);
-    size_t k = (size_t)a->k;
+    size_t k = (size_t)a->k, cells = v.kp / MXC_CELL_I8;
     for (int32_t c = row0; c < row1; c++) {
         size_t c0 = (size_t)(c / MXC_TILE_I8 * MXC_TILE_I8), ci = (size_t)c - c0;
         size_t width = (size_t)mxc_tile_width(a, (int32_t)c0);
         const float *row = x + (size_t)c * ldx;
-        float max = row_max(row, k), inverse;
-        v.scale[c] = mxc_i8_scale(max, &inverse);
-        int8_t *codes = v.codes + c0 * v.kp + ci * MXC_CELL_I8;
-        int32_t *sum[3];
-        for (size_t s = 0; s < 3; s++)
-            sum[s] = v.sums[s] + c0 * (v.kp / (16u << s)) + ci;
-        int32_t total32 = 0, total64 = 0;
-        for (size_t i = 0; i < v.kp; i += 16) {
-            int8_t *q = codes + i / MXC_CELL_I8 * width * MXC_CELL_I8 + i % MXC_CELL_I8;
-            int32_t total = 0;
-            for (size_t j = 0; j < 16; j++) {
-                /* adding 1.5 * 2^23 rounds to the nearest integer, ties to even */
-                float t = i + j < k ? row[i + j] * inverse + 12582912.0f : 12582912.0f;
-                q[j] = (int8_t)((int32_t)mxc_f32_bits(t) - 0x4B400000); /* 0 of 0 * infinity */
-                total -= q[j];
-            }
-            sum[0][i / 16 * width] = total;
-            total32 = i % 32 ? total32 + total : total;
-            total64 = i % 64 ? total64 + total : total;
-            sum[1][i / 32 * width] = total32;
-            sum[2][i / 64 * width] = total64;
+        float before = 0;
+        for (size_t i = 0; i < cells; i++) {
+            size_t first = i * MXC_CELL_I8, left = k > first ? k - first : 0;
+            size_t n = left < MXC_CELL_I8 ? left : MXC_CELL_I8, at = c0 * cells + i * width + ci;
+            int8_t *q = v.codes + at * MXC_CELL_I8;
+            float inverse, scale = mxc_i8_scale(cell_max(row + first, n), &inverse);
+            size_t n0 = n < 16 ? n : 16;
+            int32_t s0 = half_cell(row + first, n0, inverse, q);
+            int32_t s1 = half_cell(row + first + n0, n - n0, inverse, q + 16);
+            size_t at16 = c0 * 2 * cells + 2 * i * width + ci;
+            v.sum16[at16] = s0;
+            v.sum16[at16 + width] = s1;
+            v.sum32[at] = s0 + s1;
+            v.scale[at] = scale;
+            float scaled = scale * (float)(s0 + s1);
+            v.scaled32[at] = scaled;
+            if (i % 2)
+                v.scaled64[c0 * (cells / 2) + i / 2 * width + ci] = before + scaled;
+            before = scaled;
         }
     }
 }
