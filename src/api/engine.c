@@ -7,7 +7,7 @@
 #include "api/request.h"
 #include "base/mem.h"
 #include "engine/thread.h"
-#include "gen/deltas.h"
+#include "gen/generate.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -36,7 +36,6 @@ struct mlxcel_engine {
 
 struct answer {
     struct mlxcel_engine *owner;
-    struct mxc_deltas deltas;
     bool prompt_told;
     int64_t n_prompt, n_cached, n_generated;
     struct mxc_err err; /* an error of our own that ended it */
@@ -103,12 +102,10 @@ bool mlxcel_engine_next(struct mlxcel_engine *e, int timeout_ms, struct mlxcel_e
 /* ---- events of the inner engine, on its thread */
 
 static bool fail(struct answer *a, enum mxc_code code) {
-    if (!a->err.code) {
-        if (code == MXC_E_NOMEM)
-            (void)mxc_err_nomem(&a->err);
-        else
-            (void)mxc_err_set(&a->err, code, "%d events wait and nobody takes them", MAX_QUEUED);
-    }
+    if (code == MXC_E_NOMEM)
+        (void)mxc_err_nomem(&a->err);
+    else
+        (void)mxc_err_set(&a->err, code, "%d events wait and nobody takes them", MAX_QUEUED);
     return false;
 }
 
@@ -118,30 +115,35 @@ static void count(const struct answer *a, struct mlxcel_event *event) {
     event->n_generated = a->n_generated;
 }
 
-/* A TEXT event with the deltas of now. false: the request is to end with a->err. */
-static bool push_text(struct answer *a, const struct mxc_event *in, int32_t id) {
-    const struct mxc_buf *text = &a->deltas.answer, *thought = &a->deltas.thought;
-    size_t n_top = id >= 0 ? (size_t)in->n_top : 0;
+static char *copy_text(char *to, struct mxc_str text) {
+    if (text.length)
+        memcpy(to, text.ptr, text.length);
+    to[text.length] = 0;
+    return to + text.length + 1;
+}
+
+static bool on_text(struct answer *a, const struct mxc_gen_event *in) {
+    const struct mxc_event *token = in->token;
+    size_t n_top = token ? (size_t)token->n_top : 0;
     size_t top_bytes = n_top * sizeof(struct mlxcel_token_logprob);
     if (n_queued(a->owner) >= MAX_QUEUED)
         return fail(a, MXC_E_LIMIT);
     struct queued *q =
-        mxc_mem_alloc(sizeof *q + top_bytes + text->length + 1 + thought->length + 1);
+        mxc_mem_alloc(sizeof *q + top_bytes + in->answer.length + 1 + in->thought.length + 1);
     if (!q)
         return fail(a, MXC_E_NOMEM);
     *q = (struct queued){.top = (struct mlxcel_token_logprob *)(q + 1)};
-    char *p = (char *)q->top + top_bytes;
-    memcpy(p, mxc_buf_text(text), text->length + 1);
-    char *r = p + text->length + 1;
-    memcpy(r, mxc_buf_text(thought), thought->length + 1);
+    char *text = (char *)q->top + top_bytes, *reasoning = copy_text(text, in->answer);
+    (void)copy_text(reasoning, in->thought);
     for (size_t i = 0; i < n_top; i++)
-        q->top[i] = (struct mlxcel_token_logprob){in->top[i].id, in->top[i].logprob};
+        q->top[i] = (struct mlxcel_token_logprob){token->top[i].id, token->top[i].logprob};
+    a->n_generated += token != NULL;
     q->event = (struct mlxcel_event){.request = in->request,
                                      .type = MLXCEL_EVENT_TEXT,
-                                     .text = p,
-                                     .reasoning = r,
-                                     .id = id,
-                                     .logprob = id >= 0 ? in->logprob : 0,
+                                     .text = text,
+                                     .reasoning = reasoning,
+                                     .id = token ? token->id : -1,
+                                     .logprob = token ? token->logprob : 0,
                                      .top = q->top,
                                      .n_top = (int32_t)n_top};
     count(a, &q->event);
@@ -168,37 +170,24 @@ static bool on_progress(struct answer *a, const struct mxc_event *in) {
     return true;
 }
 
-static bool on_token(struct answer *a, const struct mxc_event *in) {
-    bool stopped = false;
-    a->n_generated++;
-    if (mxc_deltas_push(&a->deltas, (uint32_t)in->id, &stopped, &a->err))
-        return false;
-    return push_text(a, in, in->id) && !stopped;
+static mlxcel_finish finish_of(const struct answer *a, enum mxc_done_reason reason) {
+    static const mlxcel_finish finish[] = {[MXC_DONE_STOP] = MLXCEL_FINISH_STOP,
+                                           [MXC_DONE_LENGTH] = MLXCEL_FINISH_LENGTH,
+                                           [MXC_DONE_CANCELLED] = MLXCEL_FINISH_CANCELLED,
+                                           [MXC_DONE_ERROR] = MLXCEL_FINISH_ERROR};
+    return a->err.code ? MLXCEL_FINISH_ERROR : finish[reason];
 }
 
-static mlxcel_finish finish_of(const struct answer *a, const struct mxc_event *in) {
-    if (a->err.code || in->reason == MXC_DONE_ERROR)
-        return MLXCEL_FINISH_ERROR;
-    if (in->reason == MXC_DONE_CANCELLED)
-        return MLXCEL_FINISH_CANCELLED;
-    return in->reason == MXC_DONE_LENGTH && a->deltas.stops.hit < 0 ? MLXCEL_FINISH_LENGTH
-                                                                    : MLXCEL_FINISH_STOP;
-}
-
-static void on_done(struct answer *a, const struct mxc_event *in) {
-    bool stopped;
+static void on_done(struct answer *a, const struct mxc_gen_event *in) {
+    struct queued *q = a->done;
     if (in->reason == MXC_DONE_ERROR && !a->err.code)
         a->err = *in->err;
-    if (!a->err.code && !mxc_deltas_finish(&a->deltas, &stopped, &a->err) &&
-        (a->deltas.answer.length || a->deltas.thought.length))
-        (void)push_text(a, in, -1);
-    struct queued *q = a->done;
     *q = (struct queued){.event = {.request = in->request,
                                    .type = MLXCEL_EVENT_DONE,
                                    .text = "",
                                    .reasoning = "",
                                    .id = -1,
-                                   .finish = finish_of(a, in)}};
+                                   .finish = finish_of(a, in->reason)}};
     a->n_prompt = in->stats->n_prompt;
     a->n_cached = in->stats->n_cached;
     a->n_generated = in->stats->n_generated;
@@ -209,18 +198,17 @@ static void on_done(struct answer *a, const struct mxc_event *in) {
     if (q->event.finish == MLXCEL_FINISH_ERROR)
         (void)mxc_api_fail(&a->err, &q->event.error);
     push(a->owner, q);
-    mxc_deltas_fini(&a->deltas);
     mxc_mem_free(a);
 }
 
-static bool on_event(void *user, const struct mxc_event *in) {
+static bool on_event(void *user, const struct mxc_gen_event *in) {
     struct answer *a = user;
     switch (in->kind) {
-    case MXC_EVENT_PROGRESS:
-        return on_progress(a, in);
-    case MXC_EVENT_TOKEN:
-        return on_token(a, in);
-    case MXC_EVENT_DONE:
+    case MXC_GEN_PROGRESS:
+        return on_progress(a, in->token);
+    case MXC_GEN_TEXT:
+        return on_text(a, in);
+    case MXC_GEN_DONE:
         on_done(a, in);
     }
     return false;
@@ -228,51 +216,30 @@ static bool on_event(void *user, const struct mxc_event *in) {
 
 /* ---- submit */
 
-static enum mxc_code answer_new(struct mlxcel_engine *e, const struct mlxcel_request *request,
-                                const struct mxc_api_prompt *prompt, struct answer **answer,
-                                struct mxc_err *err) {
-    const struct mxc_deltas_options options = {.stops = request->stop,
-                                               .n_stops = request->n_stop,
-                                               .marks = prompt->marks,
-                                               .inside = prompt->inside};
-    struct answer *a = mxc_mem_zalloc(1, sizeof *a);
-    if (!a || !(a->done = mxc_mem_alloc(sizeof *a->done))) {
-        mxc_mem_free(a);
-        return mxc_err_nomem(err);
-    }
-    a->owner = e;
-    a->n_prompt = prompt->n_ids;
-    enum mxc_code code = mxc_deltas_init(&a->deltas, e->model->chat->tokenizer, &options, err);
-    if (code) {
-        mxc_mem_free(a->done);
-        mxc_mem_free(a);
-        return code;
-    }
-    *answer = a;
-    return MXC_OK;
-}
-
 static enum mxc_code submit(struct mlxcel_engine *e, const struct mlxcel_request *request,
                             const struct mxc_api_prompt *prompt, uint64_t *id,
                             struct mxc_err *err) {
     struct mxc_api_params p;
-    struct answer *a = NULL;
-    enum mxc_code code = mxc_api_params_init(e->model, request, &p, err);
+    enum mxc_code code = mxc_api_params_init(request, &p, err);
     if (code)
         return code;
-    code = answer_new(e, request, prompt, &a, err);
-    if (!code) {
-        const struct mxc_prompt inner = {
-            .tokens = prompt->ids, .n_tokens = prompt->n_ids, .adapter = -1};
-        p.params.event = on_event;
-        p.params.user = a;
-        p.params.progress = true;
-        code = mxc_engine_submit(e->engine, &inner, &p.params, id, err);
-        if (code) {
-            mxc_deltas_fini(&a->deltas);
-            mxc_mem_free(a->done);
-            mxc_mem_free(a);
-        }
+    struct answer *a = mxc_mem_zalloc(1, sizeof *a);
+    if (!a || !(a->done = mxc_mem_alloc(sizeof *a->done))) {
+        mxc_mem_free(a);
+        mxc_api_params_fini(&p);
+        return mxc_err_nomem(err);
+    }
+    a->owner = e;
+    const struct mxc_prompt inner = {
+        .tokens = prompt->ids, .n_tokens = prompt->n_ids, .adapter = -1};
+    p.params.no_split = prompt->no_split;
+    p.params.inside = prompt->inside;
+    p.params.event = on_event;
+    p.params.user = a;
+    code = mxc_gen_submit(e->engine, e->model->chat, &inner, &p.params, id, err);
+    if (code) {
+        mxc_mem_free(a->done);
+        mxc_mem_free(a);
     }
     mxc_api_params_fini(&p);
     return code;

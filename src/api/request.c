@@ -67,7 +67,7 @@ static enum mxc_code from_text(const struct mlxcel_model *model, const char *tex
 enum mxc_code mxc_api_prompt_init(const struct mlxcel_model *model,
                                   const struct mlxcel_request *request,
                                   struct mxc_api_prompt *prompt, struct mxc_err *err) {
-    struct mxc_api_prompt p = {0};
+    struct mxc_api_prompt p = {.no_split = !request->messages_json};
     enum mxc_code code;
     if ((request->ids != NULL) + (request->prompt != NULL) + (request->messages_json != NULL) != 1)
         return mxc_err_set(err, MXC_E_ARG,
@@ -82,7 +82,6 @@ enum mxc_code mxc_api_prompt_init(const struct mlxcel_model *model,
         if (!code) {
             take_ids(&p, &built.ids);
             p.inside = built.inside;
-            p.marks = model->chat->marks;
         }
     }
     if (!code)
@@ -120,8 +119,7 @@ static void sampling_of(const struct mlxcel_sampling *from, struct mxc_sampling 
     to->mirostat_eta = from->mirostat_eta;
 }
 
-enum mxc_code mxc_api_params_init(const struct mlxcel_model *model,
-                                  const struct mlxcel_request *request, struct mxc_api_params *out,
+enum mxc_code mxc_api_params_init(const struct mlxcel_request *request, struct mxc_api_params *out,
                                   struct mxc_err *err) {
     struct mxc_api_params p = {0};
     if (request->max_tokens < -1 || request->max_tokens > INT32_MAX)
@@ -129,8 +127,9 @@ enum mxc_code mxc_api_params_init(const struct mlxcel_model *model,
                            (long long)request->max_tokens);
     if (request->n_logit_bias > MXC_MAX_BIAS)
         return mxc_err_set(err, MXC_E_ARG, "logit_bias: more than %d entries", MXC_MAX_BIAS);
-    mxc_request_params_init(&p.params);
-    sampling_of(&request->sampling, &p.params.sampling);
+    mxc_gen_params_init(&p.params);
+    struct mxc_request_params *r = &p.params.request;
+    sampling_of(&request->sampling, &r->sampling);
     if (request->n_logit_bias) {
         p.bias = mxc_mem_array(request->n_logit_bias, sizeof *p.bias);
         if (!p.bias)
@@ -138,15 +137,16 @@ enum mxc_code mxc_api_params_init(const struct mlxcel_model *model,
         for (size_t i = 0; i < request->n_logit_bias; i++)
             p.bias[i] =
                 (struct mxc_logit_bias){request->logit_bias[i].id, request->logit_bias[i].bias};
-        p.params.sampling.bias = p.bias;
-        p.params.sampling.n_bias = (int32_t)request->n_logit_bias;
+        r->sampling.bias = p.bias;
+        r->sampling.n_bias = (int32_t)request->n_logit_bias;
     }
-    p.params.max_tokens = (int32_t)request->max_tokens;
-    p.params.eos_ids = model->chat->eos_ids;
-    p.params.n_eos_ids = model->chat->n_eos_ids;
-    p.params.ignore_eos = request->ignore_eos;
-    p.params.n_logprobs = request->n_logprobs > 0 ? request->n_logprobs : -1;
-    p.params.no_cache = request->no_cache;
+    r->max_tokens = (int32_t)request->max_tokens;
+    r->ignore_eos = request->ignore_eos;
+    r->n_logprobs = request->n_logprobs > 0 ? request->n_logprobs : -1;
+    r->no_cache = request->no_cache;
+    r->progress = true;
+    p.params.stops = request->stop;
+    p.params.n_stops = request->n_stop;
     *out = p;
     return MXC_OK;
 }

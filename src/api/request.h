@@ -3,12 +3,13 @@
 #define MXC_API_REQUEST_H
 
 #include "api/api.h"
+#include "gen/generate.h"
 
 struct mxc_api_prompt {
     int32_t *ids; /* owned */
     int32_t n_ids;
-    const struct mxc_reasoning_marks *marks; /* NULL: no reasoning split */
-    bool inside;                             /* the prompt ends inside a thought */
+    bool no_split; /* reasoning is not looked for */
+    bool inside;   /* the prompt ends inside a thought */
 };
 
 /* Exactly one of ids, prompt and messages_json. */
@@ -18,12 +19,11 @@ enum mxc_code mxc_api_prompt_init(const struct mlxcel_model *model,
 void mxc_api_prompt_fini(struct mxc_api_prompt *prompt);
 
 struct mxc_api_params {
-    struct mxc_request_params params;
+    struct mxc_gen_params params;
     struct mxc_logit_bias *bias; /* owned */
 };
-/* params borrows arrays of request and model; event, user and progress are the caller's. */
-enum mxc_code mxc_api_params_init(const struct mlxcel_model *model,
-                                  const struct mlxcel_request *request,
+/* params borrows arrays of request; event, user and the split are the caller's. */
+enum mxc_code mxc_api_params_init(const struct mlxcel_request *request,
                                   struct mxc_api_params *params, struct mxc_err *err) MXC_MUST;
 void mxc_api_params_fini(struct mxc_api_params *params);
 

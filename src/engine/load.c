@@ -1,5 +1,6 @@
 /* Opening a checkpoint (config, weights, graph) and a model (backend, plan) on it, in that order,
- * and closing in the reverse one: a plan borrows graph and weights. */
+ * and closing in the reverse one: a plan borrows graph and weights.
+ * Nothing is left open or allocated when a step of it fails. */
 #include "engine/load.h"
 
 #include "base/clock.h"

@@ -1,5 +1,6 @@
 /* Log-probabilities of raw logits, and the exponential that the samplers share. Sums run over eight
- * interleaved partial sums that are added in a fixed order: fast, and the same bits every time. */
+ * interleaved partial sums that are added in a fixed order: fast, and the same bits every time.
+ * In: logits of one row, finite or -infinity. Nothing here keeps state. */
 #include "engine/sample.h"
 
 #include "base/half.h"

@@ -1,5 +1,6 @@
 /* What memory this process may still take, as Linux tells it: /proc/meminfo, and the limits of the
- * control group (version 2) that it runs in. */
+ * control group (version 2) that it runs in.
+ * Numbers that cannot be read count as not known. */
 #define _GNU_SOURCE
 #include "engine/load.h"
 

@@ -1,5 +1,6 @@
 /* Making, checking and keying requests. Everything a request will ever need is allocated here, on
- * the submitting thread, so that the stepping thread neither waits for memory nor fails for it. */
+ * the submitting thread, so that the stepping thread neither waits for memory nor fails for it.
+ * Out: a request that the stepping thread can serve without another check. */
 #include "engine/request.h"
 
 #include "base/mem.h"

@@ -1,5 +1,6 @@
 /* Request: everything the engine knows about one sequence. Made on the submitting thread, then
- * owned by the stepping thread; only `cancelled` is written by others. */
+ * owned by the stepping thread; only `cancelled` is written by others.
+ * A request is in one of: the inbox, the queue, the running set (see engine.c, sched.c). */
 #ifndef MXC_ENGINE_REQUEST_H
 #define MXC_ENGINE_REQUEST_H
 

@@ -1,4 +1,6 @@
-/* xoshiro256** and splitmix64, from their published definitions. */
+/* xoshiro256** and splitmix64, from their published definitions.
+ * In: a seed. Out: 64-bit draws and uniform doubles. The state is the caller's, and only its own:
+ * no global generator exists. */
 #include "engine/rng.h"
 
 static uint64_t rotl(uint64_t x, int k) {

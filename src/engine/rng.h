@@ -1,5 +1,6 @@
 /* Random numbers of one request: xoshiro256** (Blackman and Vigna 2018) seeded by splitmix64, so
- * that a seed gives the same draws on every machine, whoever else is being served. */
+ * that a seed gives the same draws on every machine, whoever else is being served.
+ * Thread rules: a generator belongs to its request. */
 #ifndef MXC_ENGINE_RNG_H
 #define MXC_ENGINE_RNG_H
 

@@ -1,5 +1,6 @@
 /* Sampler: logits of one row to one token. The sampler belongs to a request, the work arrays to the
- * engine; sampling allocates nothing. Thread rules: the engine thread only. */
+ * engine; sampling allocates nothing. Thread rules: the engine thread only.
+ * Implemented in sample.c (the chain), penalties.c, select.c and logprobs.c. */
 #ifndef MXC_ENGINE_SAMPLE_H
 #define MXC_ENGINE_SAMPLE_H
 

@@ -1,5 +1,6 @@
 /* Selection without a full sort: the k highest logits by a heap behind a quick reject, and the
- * smallest keys up to a mass by a histogram of keys of which only one bucket is sorted. */
+ * smallest keys up to a mass by a histogram of keys of which only one bucket is sorted.
+ * Ties are always broken by the lower id, so the outcome is one and the same everywhere. */
 #include "engine/sample.h"
 
 #include <assert.h>

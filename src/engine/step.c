@@ -1,5 +1,7 @@
 /* From the plan to plain arrays: rows of one request are consecutive, requests in the plan's order,
- * positions axis by axis, row_end only when some row of the step sees ahead. */
+ * positions axis by axis, row_end only when some row of the step sees ahead.
+ * In: the plan and the requests' tables. Out: struct mxc_step, which borrows both until it is run.
+ */
 #include "engine/step.h"
 
 #include "base/mem.h"

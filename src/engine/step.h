@@ -1,5 +1,6 @@
 /* Step arrays: the plain arrays of struct mxc_step, filled from the scheduler's plan. Allocated
- * once for the largest step. Thread rules: the stepping thread only. */
+ * once for the largest step. Thread rules: the stepping thread only.
+ * This is what a backend, or another rank, sees of the engine. */
 #ifndef MXC_ENGINE_STEP_H
 #define MXC_ENGINE_STEP_H
 

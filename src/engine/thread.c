@@ -1,5 +1,6 @@
 /* The engine thread. One mutex guards the list of engines, the wake flag and one call at a time; it
- * is not held while an engine steps. */
+ * is not held while an engine steps.
+ * Functions passed to call run with the mutex free too. */
 #define _GNU_SOURCE
 #include "engine/thread.h"
 

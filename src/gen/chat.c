@@ -1,5 +1,6 @@
 /* Reading the text side of a checkpoint: tokeniser, templates (HF files in the order in which HF
- * looks, or GGUF metadata), EOS ids from every source. */
+ * looks, or GGUF metadata), EOS ids from every source.
+ * Out: struct mxc_chat, complete or not at all. A broken template is kept as the error it gave. */
 #include "gen/chat.h"
 
 #include "base/file.h"

@@ -1,5 +1,6 @@
 /* The pipeline of one answer: decode -> stop strings -> reasoning, each with its own withheld part.
- */
+ * In: ids of one answer in order. Out: what each made certain. Invariant: all deltas joined, the
+ * last one of finish included, do not depend on where tokens or stages cut the text. */
 #include "gen/deltas.h"
 
 enum { MAX_DELTA_BYTES = 1 << 24 };

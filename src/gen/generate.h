@@ -1,5 +1,6 @@
 /* Generate: one request from ids to text events. Ties an engine's token events to the text side:
- * decoding, stop strings, reasoning, EOS ids. Events come on the thread that steps the engine. */
+ * decoding, stop strings, reasoning, EOS ids. Events come on the thread that steps the engine.
+ * What a server or a command line adds is only where the events go. */
 #ifndef MXC_GEN_GENERATE_H
 #define MXC_GEN_GENERATE_H
 

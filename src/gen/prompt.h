@@ -1,5 +1,6 @@
 /* Prompt: OpenAI-style messages through the chat template to ids. Control tokens come from the
- * template's own text only, never from what a message says. */
+ * template's own text only, never from what a message says.
+ * Thread rules: any number of threads may build prompts for one chat. */
 #ifndef MXC_GEN_PROMPT_H
 #define MXC_GEN_PROMPT_H
 

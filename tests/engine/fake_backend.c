@@ -1,3 +1,6 @@
+/* The fake backend: a slot per token and KV kind that holds a hash of what the row saw. Rows read
+ * their predecessors through the span's tables, check that the slot is the one they mean, and yield
+ * logits that depend on all of it. */
 #include "fake_backend.h"
 
 #include "base/mem.h"

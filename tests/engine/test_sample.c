@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VOCAB = 1000, CONTEXT = 512, DRAWS = 3000 };
+enum { VOCAB = 1000, CONTEXT = 512, DRAWS = 2000 };
 
 static struct mxc_sample_work work;
 static float base[VOCAB];
@@ -501,7 +501,7 @@ static void selection(void **state) {
  */
 static void large_vocabulary(void **state) {
     (void)state;
-    enum { N = 3 * MXC_EXP_BLOCK + 77, LIKELY = 7, ROUNDS = 4000 };
+    enum { N = 3 * MXC_EXP_BLOCK + 77, LIKELY = 7, ROUNDS = 500 };
     static const int32_t likely[LIKELY] = {0, 4095, 4096, 9000, 12287, 12288, N - 1};
     static float from[N], logits[N];
     struct mxc_sample_work w;

@@ -30,7 +30,7 @@ static void activation_row(const struct mxc_activation *a, int32_t c, float *out
         else if (a->form == MXC_ACT_FORM_BF16)
             out[i] = mxc_bf16_to_f32(((const uint16_t *)(const void *)a->data)[at]);
         else
-            out[i] = (float)((const int8_t *)a->data)[at] * mxc_i8_view(a).scale[c];
+            out[i] = (float)((const int8_t *)a->data)[at] * mxc_i8_view(a).scale[at / cell];
     }
 }
 

@@ -132,10 +132,13 @@ static void test_activation_bytes(void **unused) {
             a.data = mxc_mem_aligned(MXC_ALIGN, bytes, false);
             assert_non_null(a.data);
             struct mxc_i8_view v = mxc_i8_view(&a);
-            assert_true((uint8_t *)(v.scale + m) <= a.data + bytes);
-            assert_true((uint8_t *)(v.sums[0] + (size_t)m * v.kp / 16) <= (uint8_t *)v.sums[1]);
-            assert_true((uint8_t *)(v.sums[1] + (size_t)m * v.kp / 32) <= (uint8_t *)v.sums[2]);
-            assert_true((uint8_t *)(v.sums[2] + (size_t)m * v.kp / 64) <= (uint8_t *)v.scale);
+            size_t mk = (size_t)m * v.kp;
+            assert_true((uint8_t *)(v.codes + mk) <= (uint8_t *)v.scale);
+            assert_true((uint8_t *)(v.scale + mk / 32) <= (uint8_t *)v.sum32);
+            assert_true((uint8_t *)(v.sum32 + mk / 32) <= (uint8_t *)v.scaled32);
+            assert_true((uint8_t *)(v.scaled32 + mk / 32) <= (uint8_t *)v.sum16);
+            assert_true((uint8_t *)(v.sum16 + mk / 16) <= (uint8_t *)v.scaled64);
+            assert_true((uint8_t *)(v.scaled64 + mk / 64) <= a.data + bytes);
             mxc_mem_free_aligned(a.data, bytes);
         }
 }

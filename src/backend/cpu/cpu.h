@@ -31,7 +31,8 @@ struct mxc_backend {
 /* One weight of the graph. */
 struct mxc_cpu_weight {
     const struct mxc_tensor *tensor;
-    struct mxc_packed packed; /* MXC_W_MATRIX; data lies in plan->packed */
+    bool multiplied;          /* by a LINEAR: it is packed (a table may be that too) */
+    struct mxc_packed packed; /* data lies in plan->packed */
     float *vector;            /* MXC_W_VECTOR; lies in plan->vectors */
 };
 

@@ -181,12 +181,8 @@ static enum mxc_code size_scratch(struct mxc_plan *plan, struct mxc_err *err) {
     return cut_scratch(plan, NULL) ? MXC_OK : mxc_err_nomem(err);
 }
 
-struct touch_job {
-    struct mxc_plan *plan;
-};
-
 static void touch_worker(void *arg, int worker, int n_workers) {
-    struct mxc_plan *plan = ((struct touch_job *)arg)->plan;
+    struct mxc_plan *plan = arg;
     if (worker == n_workers - 1)
         memset(plan->fused.arena, 0, plan->fused.arena_bytes);
     if (worker == 0)
@@ -202,7 +198,7 @@ static enum mxc_code allocate(struct mxc_plan *plan, struct mxc_err *err) {
     plan->scratch = mxc_mem_aligned(MXC_ALIGN, plan->scratch_bytes, true);
     if (!plan->workers || !plan->scratch)
         return mxc_err_nomem(err);
-    mxc_team_run(plan->backend->team, touch_worker, &(struct touch_job){plan});
+    mxc_team_run(plan->backend->team, touch_worker, plan);
     (void)cut_scratch(plan, plan->scratch);
     for (int i = 0; i < n; i++) {
         plan->workers[i].id = i;

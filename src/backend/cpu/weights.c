@@ -9,39 +9,55 @@
 
 #include "base/mem.h"
 
-enum { SLICE_BYTES = 1 << 20, SEGMENT_SLICES = 64 };
+enum { SLICE_BYTES = 1 << 20, SEGMENT_SLICES = 64, WINDOW_BYTES = 128 << 20 };
 
 /* ---- forms */
 
 struct forms_job {
     struct mxc_plan *plan;
-    bool *used; /* [n_weights] by a LINEAR */
+    int32_t last;
+    bool whole; /* read every scale; else look at one row, which settles everything but `unit` */
     _Atomic int32_t next;
     atomic_bool failed;
     struct mxc_err *errs; /* [n_workers] */
 };
 
+static enum mxc_code find_form(const struct forms_job *job, struct mxc_cpu_weight *w,
+                               struct mxc_err *err) {
+    int64_t rows = mxc_tensor_rows(w->tensor);
+    struct mxc_tensor one = *w->tensor;
+    if (job->whole || one.n_dims != 2 || rows < 1 || rows > INT32_MAX - MXC_STRIP)
+        return mxc_pack_form(w->tensor, job->plan->exact, &w->packed, err);
+    one.shape[0] = 1;
+    one.bytes /= (size_t)rows;
+    one.permuted_heads = 0;
+    enum mxc_code code = mxc_pack_form(&one, job->plan->exact, &w->packed, err);
+    if (!code)
+        w->packed.n = (int32_t)rows;
+    return code;
+}
+
 static void forms_worker(void *arg, int worker, int n_workers) {
     (void)n_workers;
     struct forms_job *job = arg;
-    const struct mxc_graph *graph = job->plan->graph;
     for (;;) {
         int32_t i = atomic_fetch_add(&job->next, 1);
-        if (i >= graph->n_weights || atomic_load(&job->failed))
+        if (i >= job->last || atomic_load(&job->failed))
             return;
         struct mxc_cpu_weight *w = &job->plan->weights[i];
-        if (!job->used[i])
+        if (!w->multiplied)
             continue;
-        struct mxc_err *err = &job->errs[worker];
-        if (mxc_pack_form(w->tensor, job->plan->exact, &w->packed, err))
+        if (find_form(job, w, &job->errs[worker]))
             atomic_store(&job->failed, true);
-        mxc_tensor_drop(w->tensor, 0, mxc_tensor_rows(w->tensor));
+        mxc_tensor_drop(w->tensor, 0, job->whole ? mxc_tensor_rows(w->tensor) : 1);
     }
 }
 
-static enum mxc_code find_forms(struct mxc_plan *plan, bool *used, struct mxc_err *err) {
+/* Of the matrices among weights [first, last). */
+static enum mxc_code find_forms(struct mxc_plan *plan, int32_t first, int32_t last, bool whole,
+                                struct mxc_err *err) {
     struct mxc_team *team = plan->backend->team;
-    struct forms_job job = {.plan = plan, .used = used};
+    struct forms_job job = {.plan = plan, .last = last, .whole = whole, .next = first};
     size_t n = (size_t)mxc_team_size(team);
     job.errs = mxc_mem_zalloc(n, sizeof *job.errs);
     if (!job.errs)
@@ -58,30 +74,35 @@ static enum mxc_code find_forms(struct mxc_plan *plan, bool *used, struct mxc_er
     return code;
 }
 
-static bool is_fast(enum mxc_precision precision, const struct mxc_plan *plan, const bool *used) {
+static bool is_fast(enum mxc_precision precision, const struct mxc_plan *plan) {
     if (precision != MXC_PRECISION_AUTO)
         return precision == MXC_PRECISION_FAST;
     for (int32_t i = 0; i < plan->graph->n_weights; i++) {
         enum mxc_storage storage = plan->weights[i].tensor->storage;
-        if (used[i] && (storage == MXC_ST_BF16 || mxc_storage_info(storage)->quantised))
+        if (plan->weights[i].multiplied &&
+            (storage == MXC_ST_BF16 || mxc_storage_info(storage)->quantised))
             return true;
     }
     return false;
 }
 
-static bool add_sizes(struct mxc_plan *plan, const bool *used) {
+/* What a matrix takes of the region. */
+static size_t packed_room(const struct mxc_packed *packed) {
+    size_t bytes = mxc_packed_bytes(packed), align = MXC_CPU_PACK_ALIGN;
+    return (bytes + align - 1) / align * align;
+}
+
+static bool add_sizes(struct mxc_plan *plan) {
     for (int32_t i = 0; i < plan->graph->n_weights; i++) {
         struct mxc_cpu_weight *w = &plan->weights[i];
         if (plan->graph->weights[i].role == MXC_W_VECTOR) {
             size_t strips = ((size_t)plan->graph->weights[i].shape[0] + MXC_STRIP - 1) / MXC_STRIP;
             plan->vectors_bytes += strips * MXC_STRIP * sizeof(float);
         }
-        if (!used[i])
+        if (!w->multiplied)
             continue;
-        size_t bytes = mxc_packed_bytes(&w->packed), end;
-        if (!mxc_size_add(bytes, MXC_CPU_PACK_ALIGN - 1, &bytes) ||
-            !mxc_size_add(plan->packed_bytes, bytes / MXC_CPU_PACK_ALIGN * MXC_CPU_PACK_ALIGN,
-                          &end))
+        size_t end;
+        if (!mxc_size_add(plan->packed_bytes, packed_room(&w->packed), &end))
             return false;
         plan->packed_bytes = end;
         enum mxc_activation_form form = mxc_packed_form(&w->packed);
@@ -94,32 +115,25 @@ static bool add_sizes(struct mxc_plan *plan, const bool *used) {
 enum mxc_code mxc_cpu_weights_plan(struct mxc_plan *plan, const struct mxc_weights *weights,
                                    enum mxc_precision precision, struct mxc_err *err) {
     const struct mxc_graph *graph = plan->graph;
-    enum mxc_code code = MXC_OK;
-    bool *used = mxc_mem_zalloc((size_t)graph->n_weights, sizeof *used);
+    enum mxc_code code;
     plan->weights = mxc_mem_zalloc((size_t)graph->n_weights, sizeof *plan->weights);
-    if (!used || !plan->weights) {
-        code = mxc_err_nomem(err);
-        goto out;
-    }
+    if (!plan->weights)
+        return mxc_err_nomem(err);
     for (int32_t i = 0; i < graph->n_weights; i++) {
         const struct mxc_weight *w = &graph->weights[i];
         code =
             mxc_weights_get(weights, w->name, w->n_dims, w->shape, &plan->weights[i].tensor, err);
         if (code)
-            goto out;
+            return code;
     }
     for (int32_t i = 0; i < graph->n_nodes; i++)
         for (int32_t p = 0; graph->nodes[i].op == MXC_OP_LINEAR && p < graph->nodes[i].n_weights;
              p += 2)
-            used[graph->nodes[i].weights[p]] = true;
-    plan->exact = !is_fast(precision, plan, used);
-    if ((code = find_forms(plan, used, err)))
-        goto out;
-    if (!add_sizes(plan, used))
-        code = mxc_err_nomem(err);
-out:
-    mxc_mem_free(used);
-    return code;
+            plan->weights[graph->nodes[i].weights[p]].multiplied = true;
+    plan->exact = !is_fast(precision, plan);
+    if ((code = find_forms(plan, 0, graph->n_weights, false, err)))
+        return code;
+    return add_sizes(plan) ? MXC_OK : mxc_err_nomem(err);
 }
 
 /* ---- packing */
@@ -184,14 +198,38 @@ static void decode_vectors(struct mxc_plan *plan) {
     }
 }
 
+/* Weights [first, *last) in one go: scales are read, then rows, while the files are in memory. */
+static enum mxc_code pack_window(struct mxc_plan *plan, struct pack_job *job,
+                                 const struct mxc_plan_options *options, int32_t first,
+                                 int32_t *last, size_t *done, struct mxc_err *err) {
+    size_t window = 0;
+    int32_t end = first;
+    while (end < plan->graph->n_weights && (end == first || window < WINDOW_BYTES))
+        window += plan->weights[end++].tensor->bytes;
+    enum mxc_code code = find_forms(plan, first, end, true, err);
+    for (int32_t i = first; !code && i < end; i++) {
+        struct mxc_cpu_weight *w = &plan->weights[i];
+        if (!w->multiplied)
+            continue;
+        w->packed.data = plan->packed + *done;
+        job->tensor = w->tensor;
+        job->packed = &w->packed;
+        if (!pack_matrix(plan, job, options, *done))
+            code = mxc_err_set(err, MXC_E_CANCELLED, "loading was cancelled");
+        *done += packed_room(&w->packed);
+    }
+    *last = end;
+    return code;
+}
+
 enum mxc_code mxc_cpu_weights_pack(struct mxc_plan *plan, const struct mxc_plan_options *options,
                                    struct mxc_err *err) {
     size_t n_workers = (size_t)mxc_team_size(plan->backend->team), done = 0, total;
     struct pack_job job = {0};
     enum mxc_code code = MXC_OK;
     for (int32_t i = 0; i < plan->graph->n_weights; i++) {
-        size_t bytes =
-            plan->weights[i].packed.n ? mxc_pack_scratch_bytes(&plan->weights[i].packed) : 0;
+        const struct mxc_cpu_weight *w = &plan->weights[i];
+        size_t bytes = w->multiplied ? mxc_pack_scratch_bytes(&w->packed) : 0;
         bytes = (bytes + 4095) / 4096 * 4096;
         job.scratch_bytes = bytes > job.scratch_bytes ? bytes : job.scratch_bytes;
     }
@@ -205,20 +243,8 @@ enum mxc_code mxc_cpu_weights_pack(struct mxc_plan *plan, const struct mxc_plan_
         goto out;
     }
     decode_vectors(plan);
-    for (int32_t i = 0; i < plan->graph->n_weights; i++) {
-        struct mxc_cpu_weight *w = &plan->weights[i];
-        if (!w->packed.n)
-            continue;
-        w->packed.data = plan->packed + done;
-        job.tensor = w->tensor;
-        job.packed = &w->packed;
-        if (!pack_matrix(plan, &job, options, done)) {
-            code = mxc_err_set(err, MXC_E_CANCELLED, "loading was cancelled");
-            goto out;
-        }
-        done += (mxc_packed_bytes(&w->packed) + MXC_CPU_PACK_ALIGN - 1) / MXC_CPU_PACK_ALIGN *
-                MXC_CPU_PACK_ALIGN;
-    }
+    for (int32_t i = 0; !code && i < plan->graph->n_weights;)
+        code = pack_window(plan, &job, options, i, &i, &done, err);
 out:
     mxc_mem_free_aligned(job.scratch, total);
     return code;

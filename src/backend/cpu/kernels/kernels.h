@@ -13,9 +13,12 @@
  *   I4    unsigned 4-bit codes + group scales (f16, times a power of two per matrix) and, when
  *         affine, group biases; int8 activations   MLX 2-4 bit, Q4_0, Q4_1, Q4_K
  *   I8    unsigned 8-bit codes, the same           MLX 5-8 bit, Q5_*, Q8_0, Q6_K (groups of 16)
- * Groups: 16 (I8 only), 32, 64; a storage group of 128 is stored as two of 64. Scales and biases
- * that are products in the file (Q4_K, Q5_K, Q6_K) or f32 (MLX) are rounded to f16; those that are
- * f16 or bf16 are kept exactly (bf16: unless it lies 2^24 below the matrix's largest). */
+ * One scale per row of activations is not enough: SmolLM2 then has a KL divergence of 0.035 per
+ * token and 89 % equal top tokens; with one per 32 columns 0.0034 and 96.3 % (bench_kl).
+ * Groups: 16 (I8, zero point), 32, 64 (affine); a storage group of 128 is stored as two of 64.
+ * Scales and biases that are products in the file (Q4_K, Q5_K, Q6_K) or f32 (MLX) are rounded to
+ * f16; those that are f16 or bf16 are kept exactly (bf16: unless it lies 2^24 below the matrix's
+ * largest). */
 #ifndef MXC_BACKEND_CPU_KERNELS_H
 #define MXC_BACKEND_CPU_KERNELS_H
 
@@ -55,7 +58,7 @@ struct mxc_packed {
 enum mxc_activation_form {
     MXC_ACT_FORM_F32,  /* F32, F16 layouts */
     MXC_ACT_FORM_BF16, /* BF16 layout */
-    MXC_ACT_FORM_I8,   /* I4, I8: int8, one scale per row, block sums */
+    MXC_ACT_FORM_I8,   /* I4, I8: int8, one scale per row and 32 columns, block sums */
     MXC_N_ACT_FORMS
 };
 struct mxc_activation {

@@ -11,8 +11,7 @@
  * Activations: tiles of F32 12, BF16 12, I8 6 rows (the last tile is narrower); in a tile, cells of
  * [kp/cell][rows][cell] numbers, cell = 16 (F32), 32 (BF16, I8), zeros beyond k. I8 then has, tile
  * by tile and [..][rows] like the cells: the scale of each cell, the negated sums of 16 and of 32
- * codes, and for affine weights the latter times their scales, of one cell and of two.
- */
+ * codes, and for affine weights the latter times their scales, of one cell and of two. */
 #ifndef MXC_BACKEND_CPU_KERNELS_LAYOUT_H
 #define MXC_BACKEND_CPU_KERNELS_LAYOUT_H
 
@@ -54,13 +53,13 @@ static inline size_t mxc_block_bytes(const struct mxc_packed *w) {
     return mxc_block_codes(w) + (w->affine ? 2u : 1u) * MXC_BLOCK_TAIL;
 }
 
-/* The parts of I8 activations. In the tile at row c0 each part begins at part + c0 * (numbers of one
- * row): kp codes, kp/32 scales, kp/16 and kp/32 sums, kp/32 and kp/64 scaled sums. */
+/* The parts of I8 activations. In the tile at row c0 each part begins at part + c0 * (numbers of
+ * one row): kp codes, kp/32 scales, kp/16 and kp/32 sums, kp/32 and kp/64 scaled sums. */
 struct mxc_i8_view {
     int8_t *codes;
     float *scale;
-    int32_t *sum16, *sum32;      /* negated: what zero points are multiplied with */
-    float *scaled32, *scaled64;  /* the same times the scales of their cells */
+    int32_t *sum16, *sum32;     /* negated: what zero points are multiplied with */
+    float *scaled32, *scaled64; /* the same times the scales of their cells */
     size_t kp;
 };
 static inline struct mxc_i8_view mxc_i8_view(const struct mxc_activation *a) {

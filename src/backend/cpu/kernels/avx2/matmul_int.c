@@ -8,14 +8,15 @@
 enum { AHEAD = 4096, ROWS = 8 /* of a vector */, MOST = 3, VECTORS = MXC_STRIP / ROWS };
 
 struct tile {
-    const uint8_t *w;   /* strip, moved to the tile's first row */
-    const int8_t *x;    /* codes: [cell][width][32], moved to the first column */
-    const int32_t *sum; /* negated sums: [group][width], likewise */
+    const uint8_t *w;    /* strip, moved to the tile's first row */
+    const int8_t *x;     /* codes: [cell][width][32], moved to the first column */
+    const float *scale;  /* [cell][width], likewise */
+    const int32_t *sum;  /* negated: [cell or half cell][width], likewise */
+    const float *scaled; /* affine: [group][width], likewise */
     int64_t n_groups;
-    size_t width;       /* columns of the prepared tile */
-    size_t block;       /* bytes of a group */
-    int32_t start;      /* what the negated sum is multiplied with to begin the integer sum */
-    const float *scale; /* [column] */
+    size_t width;  /* columns of the prepared tile */
+    size_t block;  /* bytes of a group */
+    int32_t start; /* what the negated sum is multiplied with to begin the integer sum */
     float inverse_unit;
     float *out;
     size_t at, ld, column;
@@ -24,9 +25,9 @@ struct tile {
 };
 typedef void tile_fn(const struct tile *t);
 
-/* One cell of I4 codes (4 steps of 128 bytes) or, at groups of 16, half a cell of I8. */
-MXC_INLINE void cell_i4(const struct tile *t, const uint8_t *w, const int8_t *x,
-                        mxc_vi d[VECTORS][MOST], const int N, const int V) {
+/* One cell of I4 codes: 4 steps of 128 bytes. */
+MXC_INLINE void cell_i4(const uint8_t *w, const int8_t *x, mxc_vi d[VECTORS][MOST], const int N,
+                        const int V) {
     const mxc_vi low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
     mxc_vi s[VECTORS][MOST];
     for (int j = 0; j < MXC_CELL_I8 / 8; j++, w += 4 * MXC_STRIP) {
@@ -46,7 +47,6 @@ MXC_INLINE void cell_i4(const struct tile *t, const uint8_t *w, const int8_t *x,
             }
         }
     }
-    (void)t;
     for (int v = 0; v < V; v++)
         for (int c = 0; c < N; c++)
             d[v][c] = _mm256_add_epi32(d[v][c], _mm256_madd_epi16(s[v][c], ones));
@@ -82,50 +82,54 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int V, const int G
     const uint8_t *w = t->w;
     const int8_t *x = t->x;
     const int32_t *sum = t->sum;
-    const size_t cell = t->width * MXC_CELL_I8;
-    /* f points at the tile's first scale: w is moved by 4 bytes a row, a scale has 2 */
+    const float *scale = t->scale, *scaled = t->scaled;
+    const ptrdiff_t cell = (ptrdiff_t)t->width * MXC_CELL_I8;
     const int codes = G * (layout == MXC_LAYOUT_I4 ? MXC_STRIP / 2 : MXC_STRIP);
-    const size_t row = t->column % MXC_STRIP;
+    const int pieces = G == 64 ? 2 : 1; /* cells, or half a cell, under one weight scale */
+    /* w is moved by 4 bytes a row, a scale has 2 */
+    const ptrdiff_t to_scales = codes - 2 * (ptrdiff_t)(t->column % MXC_STRIP);
     for (int64_t g = 0; g < t->n_groups; g++) {
-        mxc_vi d[VECTORS][MOST];
-        for (int c = 0; c < N; c++)
-            for (int v = 0; v < V; v++)
-                d[v][c] = layout == MXC_LAYOUT_I4 && affine ? _mm256_setzero_si256()
-                                                            : _mm256_set1_epi32(sum[c] * t->start);
-        if (layout == MXC_LAYOUT_I4) {
-            cell_i4(t, w, x, d, N, V);
-            if (G == 64)
-                cell_i4(t, w + 16 * MXC_STRIP, x + cell, d, N, V);
-        } else {
-            steps_i8(w, x, d, G == 16 ? 4 : 8, N, V);
-            if (G == 64)
-                steps_i8(w + 32 * MXC_STRIP, x + cell, d, 8, N, V);
-        }
-        const uint8_t *f = w - 4 * row + codes + 2 * row;
-        for (int v = 0; v < V; v++) {
-            mxc_vf s = _mm256_cvtph_ps(_mm_load_si128((const void *)(f + 2 * ROWS * v)));
+        const uint8_t *f = w + to_scales;
+        for (int p = 0; p < pieces; p++) {
+            mxc_vi d[VECTORS][MOST];
             for (int c = 0; c < N; c++)
-                acc[v][c] = _mm256_fmadd_ps(s, _mm256_cvtepi32_ps(d[v][c]), acc[v][c]);
-            if (affine) {
-                s = _mm256_cvtph_ps(
-                    _mm_load_si128((const void *)(f + MXC_BLOCK_TAIL + 2 * ROWS * v)));
-                for (int c = 0; c < N; c++)
-                    acc[v][c] = _mm256_fnmadd_ps(s, _mm256_set1_ps((float)sum[c]), acc[v][c]);
+                for (int v = 0; v < V; v++)
+                    d[v][c] = layout == MXC_LAYOUT_I4 && affine
+                                  ? _mm256_setzero_si256()
+                                  : _mm256_set1_epi32(sum[c] * t->start);
+            if (layout == MXC_LAYOUT_I4)
+                cell_i4(w + p * codes / pieces, x, d, N, V);
+            else
+                steps_i8(w + p * codes / pieces, x, d, G == 16 ? 4 : 8, N, V);
+            for (int v = 0; v < V; v++) {
+                mxc_vf s = _mm256_cvtph_ps(_mm_load_si128((const void *)(f + 2 * ROWS * v)));
+                for (int c = 0; c < N; c++) {
+                    mxc_vf y = _mm256_mul_ps(_mm256_cvtepi32_ps(d[v][c]), _mm256_set1_ps(scale[c]));
+                    acc[v][c] = _mm256_fmadd_ps(s, y, acc[v][c]);
+                }
+            }
+            sum += t->width;
+            if (G == 16 && g % 2 == 0) {
+                x += 16;
+            } else {
+                x += cell - (G == 16 ? 16 : 0);
+                scale += t->width;
             }
         }
+        for (int v = 0; affine && v < V; v++) {
+            const void *p = f + MXC_BLOCK_TAIL + 2 * ROWS * v;
+            mxc_vf b = _mm256_cvtph_ps(_mm_load_si128(p));
+            for (int c = 0; c < N; c++)
+                acc[v][c] = _mm256_fnmadd_ps(b, _mm256_set1_ps(scaled[c]), acc[v][c]);
+        }
+        scaled += affine ? t->width : 0;
         w += t->block;
-        sum += t->width;
-        if (G == 16)
-            x += g % 2 ? (ptrdiff_t)cell - 16 : 16;
-        else
-            x += (ptrdiff_t)cell * (G / 32);
     }
     for (int c = 0; c < N; c++)
         for (int v = 0; v < V; v++)
             mxc_store(t->out, t->at + (size_t)c * t->ld + (size_t)(ROWS * v),
                       t->column + (size_t)(ROWS * v), t->n,
-                      _mm256_mul_ps(acc[v][c], _mm256_set1_ps(t->scale[c] * t->inverse_unit)),
-                      t->epilogue);
+                      _mm256_mul_ps(acc[v][c], _mm256_set1_ps(t->inverse_unit)), t->epilogue);
 }
 
 #define TILE(name, N, V, G, affine, layout)                                                        \
@@ -139,20 +143,17 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int V, const int G
     static tile_fn *const name[] = {NULL, name##_1, name##_2, name##_3};
 TILES(i4_32, 32, false, MXC_LAYOUT_I4)
 TILES(i4_32_affine, 32, true, MXC_LAYOUT_I4)
-TILES(i4_64, 64, false, MXC_LAYOUT_I4)
 TILES(i4_64_affine, 64, true, MXC_LAYOUT_I4)
 TILES(i8_16, 16, false, MXC_LAYOUT_I8)
-TILES(i8_16_affine, 16, true, MXC_LAYOUT_I8)
 TILES(i8_32, 32, false, MXC_LAYOUT_I8)
 TILES(i8_32_affine, 32, true, MXC_LAYOUT_I8)
-TILES(i8_64, 64, false, MXC_LAYOUT_I8)
 TILES(i8_64_affine, 64, true, MXC_LAYOUT_I8)
 
 static void run(tile_fn *const *tiles, const struct mxc_packed *w, const struct mxc_activation *a,
                 int32_t strip0, int32_t strip1, float *out, size_t ld,
                 const struct mxc_epilogue *epilogue) {
     struct mxc_i8_view view = mxc_i8_view(a);
-    size_t sums_of_row = view.kp / (size_t)w->group;
+    size_t cells = view.kp / MXC_CELL_I8;
     struct tile t = {.n_groups = w->k / w->group,
                      .block = mxc_block_bytes(w),
                      .start = w->layout == MXC_LAYOUT_I4 ? w->zero_point : w->zero_point - 128,
@@ -167,9 +168,11 @@ static void run(tile_fn *const *tiles, const struct mxc_packed *w, const struct 
             t.width = (size_t)width;
             for (int32_t c = 0; c < width;) {
                 int32_t n = width - c == 4 ? 2 : width - c < MOST ? width - c : MOST;
-                t.x = view.codes + (size_t)c0 * view.kp + c * MXC_CELL_I8;
-                t.sum = view.sums[mxc_sum_index(w->group)] + (size_t)c0 * sums_of_row + c;
-                t.scale = view.scale + c0 + c;
+                size_t of32 = (size_t)c0 * cells;
+                t.x = view.codes + of32 * MXC_CELL_I8 + c * MXC_CELL_I8;
+                t.scale = view.scale + of32 + c;
+                t.sum = (w->group == 16 ? view.sum16 + 2 * of32 : view.sum32 + of32) + c;
+                t.scaled = (w->group == 32 ? view.scaled32 + of32 : view.scaled64 + of32 / 2) + c;
                 for (size_t r = 0; r < MXC_STRIP; r += n == 1 ? MXC_STRIP : 16) {
                     t.w = w->data + (size_t)s * w->strip_bytes + 4 * r;
                     t.column = (size_t)s * MXC_STRIP + r;
@@ -184,18 +187,16 @@ static void run(tile_fn *const *tiles, const struct mxc_packed *w, const struct 
 void mxc_avx2_matmul_i4(const struct mxc_packed *w, const struct mxc_activation *a, int32_t strip0,
                         int32_t strip1, float *out, size_t ld,
                         const struct mxc_epilogue *epilogue) {
-    tile_fn *const *tiles =
-        w->group == 32 ? (w->affine ? i4_32_affine : i4_32) : (w->affine ? i4_64_affine : i4_64);
+    tile_fn *const *tiles = w->group == 64 ? i4_64_affine : w->affine ? i4_32_affine : i4_32;
     run(tiles, w, a, strip0, strip1, out, ld, epilogue);
 }
 
 void mxc_avx2_matmul_i8(const struct mxc_packed *w, const struct mxc_activation *a, int32_t strip0,
                         int32_t strip1, float *out, size_t ld,
                         const struct mxc_epilogue *epilogue) {
-    tile_fn *const *tiles = w->affine ? i8_64_affine : i8_64;
-    if (w->group == 16)
-        tiles = w->affine ? i8_16_affine : i8_16;
-    else if (w->group == 32)
-        tiles = w->affine ? i8_32_affine : i8_32;
+    tile_fn *const *tiles = w->group == 64   ? i8_64_affine
+                            : w->group == 16 ? i8_16
+                            : w->affine      ? i8_32_affine
+                                             : i8_32;
     run(tiles, w, a, strip0, strip1, out, ld, epilogue);
 }

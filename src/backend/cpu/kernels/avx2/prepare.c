@@ -32,26 +32,21 @@ void mxc_avx2_prepare_bf16(struct mxc_activation *a, const float *x, size_t ldx,
     }
 }
 
-/* Largest |x|; as integers, so that NaN is above infinity and is not lost. */
-static float row_max(const float *x, int32_t k) {
+/* Largest |x| of a cell; as integers, so that NaN is above infinity and is not lost. */
+MXC_INLINE float cell_max(const mxc_vf y[4]) {
     mxc_vi m = _mm256_setzero_si256(), magnitude = _mm256_set1_epi32(0x7FFFFFFF);
-    for (int32_t i = 0; i < k; i += 8) {
-        mxc_vi a = _mm256_castps_si256(mxc_load(x + i, k - i));
-        m = _mm256_max_epi32(m, _mm256_and_si256(a, magnitude));
-    }
-    int32_t lanes[8], bits = 0;
-    _mm256_storeu_si256((void *)lanes, m);
-    for (int i = 0; i < 8; i++)
-        bits = lanes[i] > bits ? lanes[i] : bits;
-    float max;
-    memcpy(&max, &bits, sizeof max);
-    return max;
+    for (int j = 0; j < 4; j++)
+        m = _mm256_max_epi32(m, _mm256_and_si256(_mm256_castps_si256(y[j]), magnitude));
+    __m128i h = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+    h = _mm_max_epi32(h, _mm_shuffle_epi32(h, 0x4E));
+    h = _mm_max_epi32(h, _mm_shuffle_epi32(h, 0xB1));
+    return _mm_cvtss_f32(_mm_castsi128_ps(h));
 }
 
-/* Codes of eight numbers as integers in [-127, 127]. A row with an infinity has factor 0; 0 * inf
+/* Codes of eight numbers as integers in [-127, 127]. A cell with an infinity has factor 0; 0 * inf
  * is no number, which must become 0. */
-MXC_INLINE mxc_vi codes_of(const float *x, int64_t left, mxc_vf factor) {
-    mxc_vf y = _mm256_mul_ps(mxc_load(x, left), factor);
+MXC_INLINE mxc_vi codes_of(mxc_vf x, mxc_vf factor) {
+    mxc_vf y = _mm256_mul_ps(x, factor);
     y = _mm256_and_ps(y, _mm256_cmp_ps(y, y, _CMP_ORD_Q));
     return _mm256_cvtps_epi32(y);
 }
@@ -61,39 +56,39 @@ void mxc_avx2_prepare_i8(struct mxc_activation *a, const float *x, size_t ldx, i
     struct mxc_i8_view v = mxc_i8_view(a);
     const mxc_vi order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     const mxc_vi ones8 = _mm256_set1_epi8(1), minus_ones = _mm256_set1_epi16(-1);
+    const size_t cells = v.kp / MXC_CELL_I8;
     for (int32_t c = row0; c < row1; c++) {
         size_t c0 = (size_t)(c / MXC_TILE_I8 * MXC_TILE_I8), ci = (size_t)c - c0;
         size_t width = (size_t)mxc_tile_width(a, (int32_t)c0);
         const float *row = x + (size_t)c * ldx;
-        float inverse;
-        v.scale[c] = mxc_i8_scale(row_max(row, a->k), &inverse);
-        mxc_vf factor = _mm256_set1_ps(inverse);
-        int8_t *q = v.codes + c0 * v.kp + ci * MXC_CELL_I8;
-        int32_t *s16 = v.sums[0] + c0 * (v.kp / 16) + ci, *s32 = v.sums[1] + c0 * (v.kp / 32) + ci;
-        int32_t *s64 = v.sums[2] + c0 * (v.kp / 64) + ci, before = 0;
-        for (size_t i = 0; i < v.kp; i += 32, row += 32, q += width * MXC_CELL_I8) {
-            int64_t left = a->k - (int64_t)i;
-            mxc_vi p0 = _mm256_packs_epi32(codes_of(row, left, factor),
-                                           codes_of(row + 8, left - 8, factor));
-            mxc_vi p1 = _mm256_packs_epi32(codes_of(row + 16, left - 16, factor),
-                                           codes_of(row + 24, left - 24, factor));
+        size_t at = c0 * cells + ci, at16 = c0 * 2 * cells + ci;
+        float before = 0;
+        for (size_t i = 0; i < cells; i++, row += MXC_CELL_I8) {
+            mxc_vf y[4];
+            for (int64_t j = 0; j < 4; j++)
+                y[j] = mxc_load(row + 8 * j, a->k - (int64_t)i * MXC_CELL_I8 - 8 * j);
+            float inverse, scale = mxc_i8_scale(cell_max(y), &inverse);
+            mxc_vf factor = _mm256_set1_ps(inverse);
+            mxc_vi p0 = _mm256_packs_epi32(codes_of(y[0], factor), codes_of(y[1], factor));
+            mxc_vi p1 = _mm256_packs_epi32(codes_of(y[2], factor), codes_of(y[3], factor));
             mxc_vi all = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(p0, p1), order);
-            _mm256_store_si256((void *)q, all);
+            _mm256_store_si256((void *)(v.codes + at * MXC_CELL_I8), all);
             /* negated sums: four codes a lane, then the four lanes of each half */
             mxc_vi s = _mm256_madd_epi16(_mm256_maddubs_epi16(ones8, all), minus_ones);
             s = _mm256_add_epi32(s, _mm256_shuffle_epi32(s, 0x4E));
             s = _mm256_add_epi32(s, _mm256_shuffle_epi32(s, 0xB1));
             int32_t t0 = _mm256_extract_epi32(s, 0), t1 = _mm256_extract_epi32(s, 4);
-            s16[0] = t0;
-            s16[width] = t1;
-            s32[0] = t0 + t1;
-            s16 += 2 * width;
-            s32 += width;
-            if (i % 64) {
-                s64[0] = before + t0 + t1;
-                s64 += width;
-            }
-            before = t0 + t1;
+            float scaled = scale * (float)(t0 + t1);
+            v.sum16[at16] = t0;
+            v.sum16[at16 + width] = t1;
+            v.sum32[at] = t0 + t1;
+            v.scale[at] = scale;
+            v.scaled32[at] = scaled;
+            if (i % 2)
+                v.scaled64[c0 * (cells / 2) + i / 2 * width + ci] = before + scaled;
+            before = scaled;
+            at += width;
+            at16 += 2 * width;
         }
     }
 }

@@ -2,8 +2,6 @@
  * bytes are those of the scalar level. */
 #include "backend/cpu/kernels/avx512/avx512.h"
 
-#include <string.h>
-
 void mxc_avx512_prepare_f32(struct mxc_activation *a, const float *x, size_t ldx, int32_t row0,
                             int32_t row1) {
     size_t kp = mxc_padded_k(a->form, a->k);
@@ -34,71 +32,78 @@ void mxc_avx512_prepare_bf16(struct mxc_activation *a, const float *x, size_t ld
     }
 }
 
-/* Largest |x|; as integers, so that NaN is above infinity and is not lost. */
-static float row_max(const float *x, int32_t k) {
-    mxc_vi m0 = _mm512_setzero_si512(), m1 = m0, magnitude = _mm512_set1_epi32(0x7FFFFFFF);
-    for (int32_t i = 0; i < k; i += 32) {
-        mxc_vi a = _mm512_maskz_loadu_epi32(mxc_lanes(k - i), x + i);
-        mxc_vi b = _mm512_maskz_loadu_epi32(mxc_lanes(k - i - 16), x + i + 16);
-        m0 = _mm512_max_epi32(m0, _mm512_and_si512(a, magnitude));
-        m1 = _mm512_max_epi32(m1, _mm512_and_si512(b, magnitude));
-    }
-    int32_t bits = _mm512_reduce_max_epi32(_mm512_max_epi32(m0, m1));
-    float max;
-    memcpy(&max, &bits, sizeof max);
-    return max;
+/* Bits of the largest |x| of 32 numbers in every lane; as integers, so that NaN is above infinity
+ * and is not lost. */
+MXC_INLINE mxc_vi cell_max(mxc_vf a, mxc_vf b) {
+    mxc_vi magnitude = _mm512_set1_epi32(0x7FFFFFFF);
+    mxc_vi m = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
+                                _mm512_and_si512(_mm512_castps_si512(b), magnitude));
+    m = _mm512_max_epi32(m, _mm512_shuffle_i32x4(m, m, 0x4E));
+    m = _mm512_max_epi32(m, _mm512_shuffle_i32x4(m, m, 0xB1));
+    m = _mm512_max_epi32(m, _mm512_shuffle_epi32(m, (_MM_PERM_ENUM)0x4E));
+    return _mm512_max_epi32(m, _mm512_shuffle_epi32(m, (_MM_PERM_ENUM)0xB1));
 }
 
-MXC_INLINE __m128i codes_of(const float *x, int64_t left, mxc_vf inverse) {
-    mxc_vf v = left >= 16 ? _mm512_loadu_ps(x) : _mm512_maskz_loadu_ps(mxc_lanes(left), x);
-    /* a row with an infinity has inverse 0; 0 * inf is no number and converts to INT32_MIN, whose
-     * low byte is the 0 it should be */
-    return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(v, inverse)));
+/* A cell with an infinity has factor 0; 0 * inf is no number and converts to INT32_MIN, whose low
+ * byte is the 0 it should be. */
+MXC_INLINE __m128i codes_of(mxc_vf x, mxc_vf factor) {
+    return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(x, factor)));
+}
+
+/* Codes of one cell and what a number must be multiplied with; scale as in mxc_i8_scale. */
+MXC_INLINE __m256i cell_codes(mxc_vf a, mxc_vf b, float *scale) {
+    float max = _mm512_cvtss_f32(_mm512_castsi512_ps(cell_max(a, b))), inverse;
+    *scale = mxc_i8_scale(max, &inverse);
+    mxc_vf factor = _mm512_set1_ps(inverse);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(codes_of(a, factor)), codes_of(b, factor),
+                                   1);
 }
 
 void mxc_avx512_prepare_i8(struct mxc_activation *a, const float *x, size_t ldx, int32_t row0,
                            int32_t row1) {
     struct mxc_i8_view v = mxc_i8_view(a);
     const mxc_vi ones = _mm512_set1_epi8(1);
+    const size_t cells = v.kp / MXC_CELL_I8;
     for (int32_t c = row0; c < row1; c++) {
         size_t c0 = (size_t)(c / MXC_TILE_I8 * MXC_TILE_I8), ci = (size_t)c - c0;
         size_t width = (size_t)mxc_tile_width(a, (int32_t)c0);
         const float *row = x + (size_t)c * ldx;
-        float inverse;
-        v.scale[c] = mxc_i8_scale(row_max(row, a->k), &inverse);
-        mxc_vf factor = _mm512_set1_ps(inverse);
-        int8_t *q = v.codes + c0 * v.kp + ci * MXC_CELL_I8;
-        int32_t *s16 = v.sums[0] + c0 * (v.kp / 16) + ci, *s32 = v.sums[1] + c0 * (v.kp / 32) + ci;
-        int32_t *s64 = v.sums[2] + c0 * (v.kp / 64) + ci;
-        for (size_t i = 0; i < v.kp; i += 64, row += 64, q += 2 * width * MXC_CELL_I8) {
+        size_t at = c0 * cells + ci, at16 = c0 * 2 * cells + ci, at64 = c0 * (cells / 2) + ci;
+        for (size_t i = 0; i < v.kp; i += 64, row += 64) {
+            mxc_vf y[4];
             int64_t left = a->k - (int64_t)i;
-            __m128i b0 = codes_of(row, left, factor), b1 = codes_of(row + 16, left - 16, factor);
-            __m128i b2 = codes_of(row + 32, left - 32, factor);
-            __m128i b3 = codes_of(row + 48, left - 48, factor);
-            __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(b0), b1, 1);
-            __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(b2), b3, 1);
-            _mm256_store_si256((void *)q, low);
-            _mm256_store_si256((void *)(q + width * MXC_CELL_I8), high);
-            /* sums of 16 codes in every lane of a 128-bit part */
+            for (int64_t j = 0; j < 4; j++)
+                y[j] = left >= 64 ? _mm512_loadu_ps(row + 16 * j)
+                                  : _mm512_maskz_loadu_ps(mxc_lanes(left - 16 * j), row + 16 * j);
+            float scale0, scale1;
+            __m256i low = cell_codes(y[0], y[1], &scale0), high = cell_codes(y[2], y[3], &scale1);
+            _mm256_store_si256((void *)(v.codes + at * MXC_CELL_I8), low);
+            _mm256_store_si256((void *)(v.codes + (at + width) * MXC_CELL_I8), high);
+            /* negated sums of 16 codes in every lane of a 128-bit part */
             mxc_vi all = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
             mxc_vi s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, all);
             s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, (_MM_PERM_ENUM)0x4E));
             s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, (_MM_PERM_ENUM)0xB1));
             s = _mm512_sub_epi32(_mm512_setzero_si512(), s);
-            __m128i p0 = _mm512_castsi512_si128(s), p1 = _mm512_extracti32x4_epi32(s, 1);
-            __m128i p2 = _mm512_extracti32x4_epi32(s, 2), p3 = _mm512_extracti32x4_epi32(s, 3);
-            int32_t t0 = _mm_cvtsi128_si32(p0), t1 = _mm_cvtsi128_si32(p1);
-            int32_t t2 = _mm_cvtsi128_si32(p2), t3 = _mm_cvtsi128_si32(p3);
-            s16[0] = t0;
-            s16[width] = t1;
-            s16[2 * width] = t2;
-            s16[3 * width] = t3;
-            s32[0] = t0 + t1;
-            s32[width] = t2 + t3;
-            s64[0] = t0 + t1 + t2 + t3;
-            s16 += 4 * width;
-            s32 += 2 * width;
-            s64 += width;
+            int32_t t0 = _mm_cvtsi128_si32(_mm512_castsi512_si128(s));
+            int32_t t1 = _mm_cvtsi128_si32(_mm512_extracti32x4_epi32(s, 1));
+            int32_t t2 = _mm_cvtsi128_si32(_mm512_extracti32x4_epi32(s, 2));
+            int32_t t3 = _mm_cvtsi128_si32(_mm512_extracti32x4_epi32(s, 3));
+            float f0 = scale0 * (float)(t0 + t1), f1 = scale1 * (float)(t2 + t3);
+            v.sum16[at16] = t0;
+            v.sum16[at16 + width] = t1;
+            v.sum16[at16 + 2 * width] = t2;
+            v.sum16[at16 + 3 * width] = t3;
+            v.sum32[at] = t0 + t1;
+            v.sum32[at + width] = t2 + t3;
+            v.scale[at] = scale0;
+            v.scale[at + width] = scale1;
+            v.scaled32[at] = f0;
+            v.scaled32[at + width] = f1;
+            v.scaled64[at64] = f0 + f1;
+            at += 2 * width;
+            at16 += 4 * width;
+            at64 += width;
         }
     }
 }
