@@ -45,7 +45,7 @@ struct mxc_step {
     const struct mxc_span *spans;
     int32_t n_out;          /* may be 0 (a prefill chunk that is not the last) */
     const int32_t *out_row; /* [n_out] ascending rows */
-    int32_t n_splices; /* ascending rows */
+    int32_t n_splices;      /* ascending rows */
     const struct mxc_splice *splices;
 };
 

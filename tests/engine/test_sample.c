@@ -20,7 +20,7 @@ static int setup(void **state) {
     mxc_rng_seed(&rng, 7);
     for (int i = 0; i < VOCAB; i++) /* a peaked distribution with ties */
         base[i] = floorf((float)(mxc_rng_uniform(&rng) * 64 + (i % 97 == 3) * 80)) / 16;
-    return mxc_sample_work_init(&work, VOCAB, CONTEXT, NULL);
+    return (int)mxc_sample_work_init(&work, VOCAB, CONTEXT, NULL);
 }
 
 static int teardown(void **state) {

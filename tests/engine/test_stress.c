@@ -154,8 +154,10 @@ static void random_traffic(void **state) {
     (void)state;
     int n_checked = 0;
     uint64_t n_preempted = 0, start = mxc_clock_ns(), seed = 0;
-    /* rounds are the same on every machine; how many of them are run depends on the time */
-    while (seed < 12 || (seed < 200 && mxc_clock_ns() - start < 2000000000u))
+    /* rounds are the same on every machine; how many of them are run depends on the time, but
+     * enough for each of the two counts below */
+    while (seed < 12 || (seed < 200 && (n_preempted <= 10 || n_checked <= 300 ||
+                                        mxc_clock_ns() - start < 2000000000u)))
         one_round(++seed, &n_checked, &n_preempted);
     assert_true(n_checked > 300);
     assert_true(n_preempted > 10);

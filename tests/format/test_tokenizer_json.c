@@ -24,6 +24,7 @@ static const char *whole(const char *top, const char *model) {
     "\"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"ab\": 3, \"abc\": 4, \"\\u0120a\": 5, "           \
     "\"\\u0120\": 6}"
 #define MERGES "\"merges\": [\"a b\", \"ab c\", \"\\u0120 a\"]"
+#define MODEL  VOCAB ", " MERGES
 
 static enum mxc_code parse(const char *text, struct mxc_tokdesc *desc, struct mxc_err *err) {
     return mxc_tokenizer_json_parse(text, strlen(text), "t.json", desc, err);
@@ -139,6 +140,7 @@ static void test_refused(void **state) {
         {"", "\"vocab\": [[\"a\", -1.5]]", "Unigram", MXC_E_UNSUPPORTED},
         {"", "\"type\": \"WordPiece\", " VOCAB, "WordPiece", MXC_E_UNSUPPORTED},
         {"", "\"type\": \"BPE\"", "vocab missing", MXC_E_FORMAT},
+        {"", VOCAB, "merges missing", MXC_E_FORMAT},
         {"", VOCAB ", \"dropout\": 0.1", "dropout", MXC_E_UNSUPPORTED},
         {"", VOCAB ", \"end_of_word_suffix\": \"</w>\"", "end_of_word_suffix", MXC_E_UNSUPPORTED},
         {"", VOCAB ", \"continuing_subword_prefix\": \"##\"", "continuing", MXC_E_UNSUPPORTED},
@@ -150,7 +152,7 @@ static void test_refused(void **state) {
         {"", VOCAB ", \"merges\": [[\"a\"]]", "string expected", MXC_E_FORMAT},
         {"", VOCAB ", \"merges\": [[\"a\", \"b\", \"c\"]]", "two parts", MXC_E_FORMAT},
         {"", VOCAB ", \"merges\": 5", "list expected", MXC_E_FORMAT},
-        {"", VOCAB ", \"unk_token\": \"nope\"", "unk_token", MXC_E_FORMAT},
+        {"", VOCAB ", " MERGES ", \"unk_token\": \"nope\"", "unk_token", MXC_E_FORMAT},
         {"", "\"vocab\": {\"a\": 0, \"b\": 0}", "id 0 both \"a\" \"b\"", MXC_E_FORMAT},
         {"", "\"vocab\": {\"a\": 4194304}", "4194304 large", MXC_E_FORMAT},
         {"", "\"vocab\": {\"a\": 99999999999999999999}", "too large", MXC_E_FORMAT},
@@ -163,28 +165,28 @@ static void test_refused(void **state) {
         {"", "\"vocab\": {\"\\q\": 1}", "escape", MXC_E_FORMAT},
         {"", "\"vocab\": {\"a\nb\": 1}", "control character", MXC_E_FORMAT},
         {"", VOCAB ", " VOCAB, "second \"vocab\"", MXC_E_FORMAT},
-        {"\"model\": {" VOCAB "},", VOCAB, "second \"model\"", MXC_E_FORMAT},
-        {"\"normalizer\": {\"type\": \"Precompiled\"},", VOCAB, "normalizer \"Precompiled\"",
+        {"\"model\": {" MODEL "},", MODEL, "second \"model\"", MXC_E_FORMAT},
+        {"\"normalizer\": {\"type\": \"Precompiled\"},", MODEL, "normalizer \"Precompiled\"",
          MXC_E_UNSUPPORTED},
-        {"\"normalizer\": {\"type\": 5},", VOCAB, "normalizer type", MXC_E_FORMAT},
-        {"\"normalizer\": [],", VOCAB, "normalizer object", MXC_E_FORMAT},
-        {"\"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"},", VOCAB, "\"BertPreTokenizer\"",
+        {"\"normalizer\": {\"type\": 5},", MODEL, "normalizer type", MXC_E_FORMAT},
+        {"\"normalizer\": [],", MODEL, "normalizer object", MXC_E_FORMAT},
+        {"\"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"},", MODEL, "\"BertPreTokenizer\"",
          MXC_E_UNSUPPORTED},
-        {"\"pre_tokenizer\": {\"type\": \"Sequence\"},", VOCAB, "pretokenizers", MXC_E_FORMAT},
-        {"\"pre_tokenizer\": {\"type\": \"Split\"},", VOCAB, "pattern", MXC_E_FORMAT},
+        {"\"pre_tokenizer\": {\"type\": \"Sequence\"},", MODEL, "pretokenizers", MXC_E_FORMAT},
+        {"\"pre_tokenizer\": {\"type\": \"Split\"},", MODEL, "pattern", MXC_E_FORMAT},
         {"\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": "
          "\"Odd\"},",
-         VOCAB, "behavior \"Odd\"", MXC_E_UNSUPPORTED},
-        {"\"decoder\": {\"type\": \"CTC\"},", VOCAB, "decoder \"CTC\"", MXC_E_UNSUPPORTED},
-        {"\"post_processor\": {\"type\": \"Odd\"},", VOCAB, "post_processor \"Odd\"",
+         MODEL, "behavior \"Odd\"", MXC_E_UNSUPPORTED},
+        {"\"decoder\": {\"type\": \"CTC\"},", MODEL, "decoder \"CTC\"", MXC_E_UNSUPPORTED},
+        {"\"post_processor\": {\"type\": \"Odd\"},", MODEL, "post_processor \"Odd\"",
          MXC_E_UNSUPPORTED},
         {"\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": "
          "{\"id\": \"<s>\"}}], \"special_tokens\": {\"<s>\": {\"ids\": [99]}}},",
-         VOCAB, "vocabulary", MXC_E_FORMAT},
-        {"\"added_tokens\": [{\"id\": 1}],", VOCAB, "added token content", MXC_E_FORMAT},
-        {"\"added_tokens\": [{\"id\": 1, \"content\": \"q\"}],", VOCAB, "id 1 \"b\" \"q\"",
+         MODEL, "vocabulary", MXC_E_FORMAT},
+        {"\"added_tokens\": [{\"id\": 1}],", MODEL, "added token content", MXC_E_FORMAT},
+        {"\"added_tokens\": [{\"id\": 1, \"content\": \"q\"}],", MODEL, "id 1 \"b\" \"q\"",
          MXC_E_FORMAT},
-        {"\"added_tokens\": [{\"id\": 9, \"content\": \"q\", \"special\": 1}],", VOCAB,
+        {"\"added_tokens\": [{\"id\": 9, \"content\": \"q\", \"special\": 1}],", MODEL,
          "true or false", MXC_E_FORMAT},
     };
     for (size_t i = 0; i < LENGTH(cases); i++) {
@@ -237,7 +239,7 @@ static void test_depth(void **state) {
                               "{\"type\": \"Sequence\", \"normalizers\": [");
     for (int i = 0; i < 20; i++)
         k += (size_t)snprintf(deep + k, sizeof deep - k, "]}");
-    snprintf(text, sizeof text, "{\"normalizer\": %s, \"model\": {" VOCAB "}}", deep);
+    snprintf(text, sizeof text, "{\"normalizer\": %s, \"model\": {" VOCAB ", " MERGES "}}", deep);
     assert_int_equal(parse(text, &d, &err), MXC_E_LIMIT);
     files_expect(&err, "normalizer deep");
 }

@@ -358,9 +358,7 @@ static void deltas(void **state) {
     (void)state;
     static const struct mxc_reasoning_marks think = {"<think>", "</think>"};
     static const struct mxc_reasoning_marks special = {"<|start_header_id|>", "<|end_header_id|>"};
-    static const char *const stops[] = {"\xE2\x82\xAC"
-                                        "5",
-                                        "STOP", "!?"};
+    static const char *const stops[] = {"\xE2\x82\xAC\x35", "STOP", "!?"};
     struct mxc_deltas_options plain = {0}, all = {stops, 3, &think, false, false};
     struct mxc_deltas_options inside = {stops, 3, &think, true, false};
     struct mxc_deltas_options tokens = {NULL, 0, &special, false, false};

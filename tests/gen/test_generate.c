@@ -30,7 +30,7 @@ static int setup(void **state) {
     o.context = 500;
     mxc_engine_blocks_for(&model.graph, o.context, 4, o.max_rows, o.n_blocks);
     target = fake_target(&model);
-    return mxc_engine_new(&target, &o, &engine, NULL);
+    return (int)mxc_engine_new(&target, &o, &engine, NULL);
 }
 
 static int teardown(void **state) {

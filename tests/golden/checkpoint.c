@@ -125,7 +125,7 @@ int32_t checkpoint_list(char (**names)[CHECKPOINT_MAX_NAME]) {
             continue;
         *names = realloc(*names, (size_t)(n + 1) * sizeof **names);
         assert_non_null(*names);
-        snprintf((*names)[n++], CHECKPOINT_MAX_NAME, "%s", e->d_name);
+        memcpy((*names)[n++], e->d_name, strlen(e->d_name) + 1);
     }
     closedir(dir);
     assert_true(n > 0);

@@ -32,31 +32,34 @@ void mxc_avx512_prepare_bf16(struct mxc_activation *a, const float *x, size_t ld
     }
 }
 
-/* Bits of the largest |x| of 32 numbers in every lane; as integers, so that NaN is above infinity
- * and is not lost. */
-MXC_INLINE mxc_vi cell_max(mxc_vf a, mxc_vf b) {
-    mxc_vi magnitude = _mm512_set1_epi32(0x7FFFFFFF);
-    mxc_vi m = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
-                                _mm512_and_si512(_mm512_castps_si512(b), magnitude));
-    m = _mm512_max_epi32(m, _mm512_shuffle_i32x4(m, m, 0x4E));
-    m = _mm512_max_epi32(m, _mm512_shuffle_i32x4(m, m, 0xB1));
-    m = _mm512_max_epi32(m, _mm512_shuffle_epi32(m, (_MM_PERM_ENUM)0x4E));
-    return _mm512_max_epi32(m, _mm512_shuffle_epi32(m, (_MM_PERM_ENUM)0xB1));
+/* Largest |x| of two cells of 32, in the lower and the upper eight lanes; compared as integers, so
+ * that NaN is above infinity and is not lost. */
+MXC_INLINE mxc_vf cells_max(const mxc_vf y[4]) {
+    mxc_vi m[2], magnitude = _mm512_set1_epi32(0x7FFFFFFF);
+    for (int i = 0; i < 2; i++)
+        m[i] = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(y[2 * i]), magnitude),
+                                _mm512_and_si512(_mm512_castps_si512(y[2 * i + 1]), magnitude));
+    mxc_vi t = _mm512_max_epi32(_mm512_inserti64x4(m[0], _mm512_castsi512_si256(m[1]), 1),
+                                _mm512_shuffle_i64x2(m[0], m[1], 0xEE));
+    t = _mm512_max_epi32(t, _mm512_shuffle_i32x4(t, t, 0xB1));
+    t = _mm512_max_epi32(t, _mm512_shuffle_epi32(t, (_MM_PERM_ENUM)0x4E));
+    t = _mm512_max_epi32(t, _mm512_shuffle_epi32(t, (_MM_PERM_ENUM)0xB1));
+    return _mm512_castsi512_ps(t);
+}
+
+/* mxc_i8_scale for every lane. */
+MXC_INLINE mxc_vf cells_scale(mxc_vf max, mxc_vf *inverse) {
+    __mmask16 some = _mm512_cmp_ps_mask(max, _mm512_set1_ps(1e-30f), _CMP_NLE_UQ);
+    __mmask16 finite = _mm512_cmp_ps_mask(max, _mm512_set1_ps(3.0e38f), _CMP_LE_OQ);
+    *inverse = _mm512_maskz_div_ps(some & finite, _mm512_set1_ps(127), max);
+    mxc_vf scale = _mm512_maskz_mul_ps(some, max, _mm512_set1_ps(1.0f / 127.0f));
+    return _mm512_mask_mov_ps(_mm512_set1_ps(NAN), finite, scale);
 }
 
 /* A cell with an infinity has factor 0; 0 * inf is no number and converts to INT32_MIN, whose low
  * byte is the 0 it should be. */
 MXC_INLINE __m128i codes_of(mxc_vf x, mxc_vf factor) {
     return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(x, factor)));
-}
-
-/* Codes of one cell and what a number must be multiplied with; scale as in mxc_i8_scale. */
-MXC_INLINE __m256i cell_codes(mxc_vf a, mxc_vf b, float *scale) {
-    float max = _mm512_cvtss_f32(_mm512_castsi512_ps(cell_max(a, b))), inverse;
-    *scale = mxc_i8_scale(max, &inverse);
-    mxc_vf factor = _mm512_set1_ps(inverse);
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(codes_of(a, factor)), codes_of(b, factor),
-                                   1);
 }
 
 void mxc_avx512_prepare_i8(struct mxc_activation *a, const float *x, size_t ldx, int32_t row0,
@@ -75,8 +78,15 @@ void mxc_avx512_prepare_i8(struct mxc_activation *a, const float *x, size_t ldx,
             for (int64_t j = 0; j < 4; j++)
                 y[j] = left >= 64 ? _mm512_loadu_ps(row + 16 * j)
                                   : _mm512_maskz_loadu_ps(mxc_lanes(left - 16 * j), row + 16 * j);
-            float scale0, scale1;
-            __m256i low = cell_codes(y[0], y[1], &scale0), high = cell_codes(y[2], y[3], &scale1);
+            mxc_vf inverse, scales = cells_scale(cells_max(y), &inverse);
+            mxc_vf first = _mm512_shuffle_f32x4(inverse, inverse, 0x00);
+            mxc_vf second = _mm512_shuffle_f32x4(inverse, inverse, 0xFF);
+            __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(codes_of(y[0], first)),
+                                                  codes_of(y[1], first), 1);
+            __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(codes_of(y[2], second)),
+                                                   codes_of(y[3], second), 1);
+            float scale0 = _mm512_cvtss_f32(scales);
+            float scale1 = _mm_cvtss_f32(_mm512_extractf32x4_ps(scales, 2));
             _mm256_store_si256((void *)(v.codes + at * MXC_CELL_I8), low);
             _mm256_store_si256((void *)(v.codes + (at + width) * MXC_CELL_I8), high);
             /* negated sums of 16 codes in every lane of a 128-bit part */
