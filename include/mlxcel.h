@@ -84,7 +84,8 @@ struct mlxcel_model_options {
     const char *backend; /* "cpu"; NULL: MLXCEL_BACKEND or "cpu" */
     int threads;         /* 0: one per core */
     mlxcel_precision precision;
-    int64_t context;     /* tokens a sequence may have; 0: the model's limit */
+    int64_t context;     /* tokens a sequence may have, at least 2; 0: the model's limit, which a
+                            larger value means too, with a warning in the log */
     int max_sequences;   /* sequences that run at the same time, 1 to 1024; default 8 */
     int max_chunk;       /* prompt tokens per step, 32 to 8192; default 512 */
     int64_t kv_tokens;   /* tokens of KV cache for all sequences; 0: context, within memory */
@@ -147,9 +148,10 @@ MLXCEL_API mlxcel_status mlxcel_detokenize(const struct mlxcel_model *model, con
                                            size_t n_ids, bool skip_special, char **text,
                                            size_t *length, struct mlxcel_error *error);
 /* Renders the model's chat template. variables_json: an object with "messages" and, optionally,
- * "tools", "add_generation_prompt" and whatever else the template reads. */
+ * "tools", "add_generation_prompt" and whatever else the template reads. *text is NUL-terminated
+ * and released by mlxcel_free; length may be NULL. */
 MLXCEL_API mlxcel_status mlxcel_render(const struct mlxcel_model *model, const char *variables_json,
-                                       char **text, struct mlxcel_error *error);
+                                       char **text, size_t *length, struct mlxcel_error *error);
 
 /* The token ids of OpenAI-style messages (a JSON list) through the chat template, as a request
  * would use them: control tokens come from the template only, never from what a message says.
@@ -162,7 +164,8 @@ MLXCEL_API mlxcel_status mlxcel_tokenize_messages(const struct mlxcel_model *mod
 /* ---- engine */
 
 struct mlxcel_engine;
-/* Starts a thread that runs the model. The model must outlive the engine. */
+/* Starts a thread that runs the model. The model must outlive the engine. A model has one engine at
+ * a time (it runs any number of requests): MLXCEL_BUSY for a second. */
 MLXCEL_API mlxcel_status mlxcel_engine_new(struct mlxcel_model *model,
                                            struct mlxcel_engine **engine,
                                            struct mlxcel_error *error);
@@ -236,8 +239,9 @@ struct mlxcel_event {
     mlxcel_event_type type;
     const char *text;      /* TEXT: answer text that became final, valid UTF-8, or "" */
     const char *reasoning; /* TEXT: the same inside a <think> block, or "" */
-    int32_t id;            /* TEXT: token, or -1 when held-back text is released at the end */
-    float logprob;
+    size_t text_length, reasoning_length; /* in bytes; the texts may hold NUL characters */
+    int32_t id;    /* TEXT: token, or -1 when held-back text is released at the end */
+    float logprob; /* TEXT: of the token; 0 unless logprobs were asked for */
     const struct mlxcel_token_logprob *top; /* TEXT: n_top most likely tokens, best first */
     int32_t n_top;
     int64_t n_prompt, n_cached, n_generated;                /* tokens so far */
@@ -258,7 +262,8 @@ MLXCEL_API void mlxcel_engine_cancel(struct mlxcel_engine *engine, uint64_t id);
 MLXCEL_API bool mlxcel_engine_next(struct mlxcel_engine *engine, int timeout_ms,
                                    struct mlxcel_event *event);
 
-/* ---- for people who port a family, and for benchmarks. No engine of the model may be running. */
+/* ---- for people who port a family, and for benchmarks. MLXCEL_BUSY while the model has an
+ * engine. */
 
 /* Supported architectures; false when there is no such index. Text is static. */
 struct mlxcel_family {

@@ -7,6 +7,8 @@
 #include "gen/prompt.h"
 #include "mlxcel.h"
 
+#include <stdatomic.h>
+
 struct mlxcel_model {
     struct mxc_model *loaded; /* NULL: tokenizer only */
     struct mxc_chat *chat;    /* tokenizer, template, ends */
@@ -14,7 +16,12 @@ struct mlxcel_model {
     int32_t context; /* tokens a sequence may have */
     char quantisation[48];
     double load_seconds;
+    atomic_flag busy; /* an engine, trace or bench runs it: a plan takes one step at a time */
 };
+
+/* Takes the model for one that runs it; MXC_E_BUSY when it is taken. */
+enum mxc_code mxc_api_take(struct mlxcel_model *model, struct mxc_err *err) MXC_MUST;
+void mxc_api_give_back(struct mlxcel_model *model);
 
 /* Copies an inner error to the public struct (which may be NULL). Returns its status. */
 mlxcel_status mxc_api_fail(const struct mxc_err *err, struct mlxcel_error *error);

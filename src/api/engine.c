@@ -142,6 +142,8 @@ static bool on_text(struct answer *a, const struct mxc_gen_event *in) {
                                      .type = MLXCEL_EVENT_TEXT,
                                      .text = text,
                                      .reasoning = reasoning,
+                                     .text_length = in->answer.length,
+                                     .reasoning_length = in->thought.length,
                                      .id = token ? token->id : -1,
                                      .logprob = token ? token->logprob : 0,
                                      .top = q->top,
@@ -283,11 +285,13 @@ mlxcel_status mlxcel_engine_new(struct mlxcel_model *model, struct mlxcel_engine
                                 struct mlxcel_error *error) {
     struct mxc_engine_options options;
     struct mxc_err err;
-    if (!model->loaded)
-        return mxc_api_error(error, MXC_E_ARG, "the model was opened as a tokenizer only");
+    if (mxc_api_take(model, &err))
+        return mxc_api_fail(&err, error);
     struct mlxcel_engine *e = mxc_mem_zalloc(1, sizeof *e);
-    if (!e)
+    if (!e) {
+        mxc_api_give_back(model);
         return mxc_api_fail((mxc_err_nomem(&err), &err), error);
+    }
     e->model = model;
     e->tail = &e->head;
     pthread_condattr_t attr;
@@ -328,5 +332,6 @@ void mlxcel_engine_free(struct mlxcel_engine *e) {
         pthread_cond_destroy(&e->more);
     if (e->mutex_ready)
         pthread_mutex_destroy(&e->mutex);
+    mxc_api_give_back(e->model);
     mxc_mem_free(e);
 }

@@ -11,17 +11,14 @@ struct trace {
     struct mxc_trace *inner;
 };
 
-static enum mxc_code loaded(const struct mlxcel_model *model, struct mxc_err *err) {
-    return model->loaded ? MXC_OK
-                         : mxc_err_set(err, MXC_E_ARG, "the model was opened as a tokenizer only");
-}
-
 mlxcel_status mlxcel_trace_new(struct mlxcel_model *model, const int32_t *ids, size_t n_ids,
                                size_t n_steps, struct mlxcel_trace **trace,
                                struct mlxcel_error *error) {
     struct mxc_err err;
-    enum mxc_code code = loaded(model, &err);
-    if (!code && !model->options.all_logits)
+    enum mxc_code code = mxc_api_take(model, &err);
+    if (code)
+        return mxc_api_fail(&err, error);
+    if (!model->options.all_logits)
         code = mxc_err_set(&err, MXC_E_ARG, "the model was not opened with all_logits");
     if (!code && (n_ids > (1u << 27) || n_steps > (1u << 27)))
         code = mxc_err_set(&err, MXC_E_ARG, "trace: %zu tokens and %zu steps", n_ids, n_steps);
@@ -33,6 +30,7 @@ mlxcel_status mlxcel_trace_new(struct mlxcel_model *model, const int32_t *ids, s
         code = mxc_trace_new(m->ops, m->plan, m->checkpoint->graph, m->options.max_rows, ids,
                              (int32_t)n_ids, (int32_t)n_steps, &t->inner, &err);
     }
+    mxc_api_give_back(model);
     if (code) {
         mxc_mem_free(t);
         return mxc_api_fail(&err, error);
@@ -58,8 +56,10 @@ void mlxcel_trace_free(struct mlxcel_trace *trace) {
 mlxcel_status mlxcel_bench_run(struct mlxcel_model *model, const struct mlxcel_bench *bench,
                                uint64_t seed, double *seconds, struct mlxcel_error *error) {
     struct mxc_err err;
-    enum mxc_code code = loaded(model, &err);
-    if (!code && bench->n_sequences > model->options.max_sequences)
+    enum mxc_code code = mxc_api_take(model, &err);
+    if (code)
+        return mxc_api_fail(&err, error);
+    if (bench->n_sequences > model->options.max_sequences)
         code = mxc_err_set(&err, MXC_E_ARG, "bench: %d sequences, but max_sequences is %d",
                            bench->n_sequences, model->options.max_sequences);
     if (!code) {
@@ -71,6 +71,7 @@ mlxcel_status mlxcel_bench_run(struct mlxcel_model *model, const struct mlxcel_b
         code = mxc_timing_run(m->ops, m->plan, m->checkpoint->graph, m->options.max_rows, &timing,
                               seed, seconds, &err);
     }
+    mxc_api_give_back(model);
     return code ? mxc_api_fail(&err, error) : MLXCEL_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "api/api.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -25,6 +26,8 @@ static enum mxc_code check_options(const struct mlxcel_model_options *o, struct 
         return mxc_err_set(err, MXC_E_ARG, "max_chunk: %d is not in [32, 8192]", o->max_chunk);
     if (o->context < 0 || o->kv_tokens < 0)
         return mxc_err_set(err, MXC_E_ARG, "context and kv_tokens cannot be negative");
+    if (o->context == 1)
+        return mxc_err_set(err, MXC_E_ARG, "context: 1 holds no prompt and answer; 2 is the least");
     if ((unsigned)o->precision > MLXCEL_PRECISION_FAST)
         return mxc_err_set(err, MXC_E_ARG, "precision: %d is none", (int)o->precision);
     return MXC_OK;
@@ -76,6 +79,9 @@ static enum mxc_code open_weights(struct mlxcel_model *m, const char *path, stru
     if (code)
         return code;
     int32_t trained = mxc_checkpoint_context(m->loaded->checkpoint);
+    if (m->options.context > trained)
+        mxc_log(MXC_LOG_WARN, "a context of %lld tokens is more than the model's; %d are used",
+                (long long)m->options.context, trained);
     m->context =
         m->options.context && m->options.context < trained ? (int32_t)m->options.context : trained;
     describe(m->loaded->checkpoint->weights, m->quantisation, sizeof m->quantisation);
@@ -89,6 +95,7 @@ mlxcel_status mlxcel_model_open(const char *path, const struct mlxcel_model_opti
     struct mlxcel_model *m = mxc_mem_zalloc(1, sizeof *m);
     if (!m)
         return mxc_api_fail((mxc_err_nomem(&err), &err), error);
+    atomic_flag_clear(&m->busy);
     mlxcel_model_options_init(&m->options);
     if (options)
         m->options = *options;
@@ -106,6 +113,18 @@ mlxcel_status mlxcel_model_open(const char *path, const struct mlxcel_model_opti
     m->load_seconds = (double)(mxc_clock_ns() - start) * 1e-9;
     *model = m;
     return MLXCEL_OK;
+}
+
+enum mxc_code mxc_api_take(struct mlxcel_model *model, struct mxc_err *err) {
+    if (!model->loaded)
+        return mxc_err_set(err, MXC_E_ARG, "the model was opened as a tokenizer only");
+    if (atomic_flag_test_and_set(&model->busy))
+        return mxc_err_set(err, MXC_E_BUSY, "the model is run by another engine, trace or bench");
+    return MXC_OK;
+}
+
+void mxc_api_give_back(struct mlxcel_model *model) {
+    atomic_flag_clear(&model->busy);
 }
 
 void mlxcel_model_close(struct mlxcel_model *model) {

@@ -68,7 +68,7 @@ mlxcel_status mlxcel_detokenize(const struct mlxcel_model *model, const int32_t 
 }
 
 mlxcel_status mlxcel_render(const struct mlxcel_model *model, const char *variables_json,
-                            char **text, struct mlxcel_error *error) {
+                            char **text, size_t *length, struct mlxcel_error *error) {
     struct mxc_jinja_result result;
     struct mxc_err err;
     json_t *variables;
@@ -77,6 +77,7 @@ mlxcel_status mlxcel_render(const struct mlxcel_model *model, const char *variab
         return mxc_api_fail(&err, error);
     enum mxc_code code = MXC_OK;
     char *out = NULL;
+    size_t n = 0;
     if (!json_is_object(variables))
         code = mxc_err_set(&err, MXC_E_ARG, "template variables: not a JSON object");
     if (!code)
@@ -85,10 +86,13 @@ mlxcel_status mlxcel_render(const struct mlxcel_model *model, const char *variab
     if (!code) {
         if (!(out = mxc_mem_dup(result.text, result.length)))
             code = mxc_err_nomem(&err);
+        n = result.length;
         mxc_jinja_result_fini(&result);
     }
     if (code)
         return mxc_api_fail(&err, error);
     *text = out;
+    if (length)
+        *length = n;
     return MLXCEL_OK;
 }

@@ -1,9 +1,20 @@
 /* Errors: formatting, context, and the table that maps a code to the outside world. */
 #include "base/err.h"
 
+#include "base/str.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Names out of files and what was cut at the end: one line of UTF-8 that a terminal can take. */
+static void clean(char *message) {
+    uint32_t cp;
+    size_t n, length = strlen(message);
+    for (char *p = message; (n = mxc_utf8_decode(p, length - (size_t)(p - message), &cp)); p += n)
+        if (cp < 0x20 || (cp >= 0x7F && cp < 0xA0) || cp == UINT32_MAX)
+            memset(p, cp == '\n' || cp == '\t' || cp == '\r' ? ' ' : '?', n);
+}
 
 static enum mxc_code set(struct mxc_err *err, enum mxc_code code, int64_t position, const char *fmt,
                          va_list ap) {
@@ -11,6 +22,7 @@ static enum mxc_code set(struct mxc_err *err, enum mxc_code code, int64_t positi
         err->code = code;
         err->position = position;
         (void)vsnprintf(err->message, sizeof err->message, fmt, ap);
+        clean(err->message);
     }
     return code;
 }
@@ -50,6 +62,7 @@ enum mxc_code mxc_err_context(struct mxc_err *err, const char *fmt, ...) {
     size_t left = sizeof err->message - n - 3, m = strlen(tail);
     memcpy(err->message + n + 2, tail, m < left ? m : left);
     err->message[n + 2 + (m < left ? m : left)] = 0;
+    clean(err->message);
     return err->code;
 }
 

@@ -7,7 +7,6 @@
 #include "cli/term.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { MAX_TEXT = 64 << 20 };
@@ -26,10 +25,12 @@ void mxc_answer_fini(struct mxc_answer *answer) {
 static void print_text(const struct mxc_answer_options *o, const struct mlxcel_event *e) {
     if (o->json || o->quiet)
         return;
-    if (o->show_reasoning && *e->reasoning)
-        (void)printf("%s%s%s", mxc_term_dim(STDOUT_FILENO), e->reasoning,
-                     mxc_term_reset(STDOUT_FILENO));
-    (void)fputs(e->text, stdout);
+    if (o->show_reasoning && e->reasoning_length) {
+        (void)fputs(mxc_term_dim(STDOUT_FILENO), stdout);
+        (void)fwrite(e->reasoning, 1, e->reasoning_length, stdout);
+        (void)fputs(mxc_term_reset(STDOUT_FILENO), stdout);
+    }
+    (void)fwrite(e->text, 1, e->text_length, stdout);
     (void)fflush(stdout);
 }
 
@@ -49,7 +50,7 @@ int mxc_answer_run(struct mlxcel_engine *engine, const struct mlxcel_request *re
     if (mlxcel_engine_submit(engine, request, &id, &error))
         return mxc_term_fail(&error);
     for (;;) {
-        if (mxc_term_interrupted() && !cancelled) {
+        if ((mxc_term_interrupted() || ferror(stdout)) && !cancelled) {
             mlxcel_engine_cancel(engine, id);
             cancelled = true;
         }
@@ -62,11 +63,10 @@ int mxc_answer_run(struct mlxcel_engine *engine, const struct mlxcel_request *re
             break;
         if (e.type != MLXCEL_EVENT_TEXT)
             continue;
-        (void)mxc_buf_puts(&answer->text, e.text);
-        (void)mxc_buf_puts(&answer->reasoning, e.reasoning);
-        size_t n = strlen(e.text);
-        if (n)
-            ended_line = e.text[n - 1] == '\n';
+        (void)mxc_buf_append(&answer->text, e.text, e.text_length);
+        (void)mxc_buf_append(&answer->reasoning, e.reasoning, e.reasoning_length);
+        if (e.text_length)
+            ended_line = e.text[e.text_length - 1] == '\n';
         print_text(options, &e);
     }
     done(answer, &e);

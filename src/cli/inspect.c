@@ -135,14 +135,14 @@ static int print_json(const struct inspect *s) {
             quantisation, json_pack("{s:s, s:I, s:I}", "storage", shares[i].name, "tensors",
                                     (json_int_t)shares[i].n, "bytes", (json_int_t)shares[i].bytes));
     json_t *o =
-        json_pack("{s:s, s:s, s:s?, s:b, s:s, s:I, s:I, s:I, s:o}", "path", s->path, "model_type",
-                  s->config->model_type, "family", s->family.name, "supported", !s->refused.status,
-                  "format", s->config->from_gguf ? "gguf" : "safetensors", "parameters",
-                  (json_int_t)parameters(s->weights), "file_bytes",
+        json_pack("{s:o, s:s, s:s?, s:b, s:s, s:I, s:I, s:I, s:o}", "path", mxc_term_json(s->path),
+                  "model_type", s->config->model_type, "family", s->family.name, "supported",
+                  !s->refused.status, "format", s->config->from_gguf ? "gguf" : "safetensors",
+                  "parameters", (json_int_t)parameters(s->weights), "file_bytes",
                   (json_int_t)mxc_weights_bytes(s->weights), "max_position_embeddings",
                   (json_int_t)s->config->max_position, "quantization", quantisation);
     if (o && s->refused.status)
-        (void)json_object_set_new(o, "refused", json_string(s->refused.message));
+        (void)json_object_set_new(o, "refused", mxc_term_json(s->refused.message));
     else if (o)
         (void)json_object_set_new(o, "memory", memory_json(s));
     if (o)

@@ -16,10 +16,10 @@ static int print_json(const struct mxc_store_list *list) {
     for (size_t i = 0; array && i < list->n; i++) {
         const struct mxc_store_entry *e = &list->entries[i];
         (void)json_array_append_new(
-            array,
-            json_pack("{s:s, s:s, s:I, s:I, s:I, s:s}", "name", e->name, "path", e->path, "bytes",
-                      (json_int_t)e->bytes, "files", (json_int_t)e->n_files, "modified",
-                      (json_int_t)e->modified, "kind", mxc_model_kind_name(e->kind)));
+            array, json_pack("{s:s, s:o, s:I, s:I, s:I, s:s}", "name", e->name, "path",
+                             mxc_term_json(e->path), "bytes", (json_int_t)e->bytes, "files",
+                             (json_int_t)e->n_files, "modified", (json_int_t)e->modified, "kind",
+                             mxc_model_kind_name(e->kind)));
     }
     char *text = array ? mxc_json_dump(array) : NULL;
     json_decref(array);

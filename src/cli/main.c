@@ -5,8 +5,10 @@
 #include "base/str.h"
 #include "cli/term.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct mxc_command *const commands[] = {
     &mxc_command_run,      &mxc_command_generate, &mxc_command_inspect,  &mxc_command_list,
@@ -46,7 +48,16 @@ static const char *nearest(const char *name) {
     return best;
 }
 
+/* A standard stream that was closed is taken by something that fails, so that no file which is
+ * opened later gets its number and what is printed. */
+static void hold_standard_streams(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv) {
+    hold_standard_streams();
     if (argc < 2) {
         print_help();
         return 2;

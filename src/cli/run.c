@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <histedit.h>
+#include <langinfo.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +48,8 @@ static char *find_history_path(void) {
 static bool repl_open(struct repl *r, struct mxc_session *session) {
     HistEvent event;
     *r = (struct repl){.session = session, .messages = json_array()};
-    (void)setlocale(LC_CTYPE, "");
+    if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+        (void)setlocale(LC_CTYPE, "C.UTF-8"); /* else line editing drops what is not ASCII */
     r->el = el_init("mlxcel", stdin, stdout, stderr);
     r->history = history_init();
     if (!r->messages || !r->el || !r->history)
@@ -107,7 +109,8 @@ static char *read_entry(struct repl *r) {
 static bool reset_messages(struct repl *r) {
     const char *system = r->session->system;
     return !json_array_clear(r->messages) &&
-           (!system || !json_array_append_new(r->messages, mxc_session_message("system", system)));
+           (!system || !json_array_append_new(
+                           r->messages, mxc_session_message("system", system, strlen(system))));
 }
 
 /* A line that starts with '/'. false: leave. */
@@ -123,6 +126,8 @@ static bool command(struct repl *r, const char *line) {
         r->session->stats = !r->session->stats;
         mxc_term_note("figures are %s", r->session->stats ? "on" : "off");
     } else {
+        if (strcmp(line, "/help") != 0)
+            mxc_term_note("unknown command %s", line);
         mxc_term_note("/clear  forget the conversation\n/stats  figures on or off\n"
                       "/exit   leave (also Ctrl-D)\nA line that ends with \\ goes on.");
     }
@@ -133,7 +138,7 @@ static int turn(struct repl *r, const char *line) {
     struct mxc_answer answer;
     mxc_answer_init(&answer);
     int status = 0;
-    if (json_array_append_new(r->messages, mxc_session_message("user", line))) {
+    if (json_array_append_new(r->messages, mxc_session_message("user", line, strlen(line)))) {
         (void)mxc_term_error("the line is not valid UTF-8");
         goto out;
     }
@@ -142,8 +147,9 @@ static int turn(struct repl *r, const char *line) {
                  : mxc_session_answer(r->session, r->messages, NULL, &answer);
     size_t last = json_array_size(r->messages);
     if (status || r->session->no_chat_template ||
-        json_array_append_new(r->messages,
-                              mxc_session_message("assistant", mxc_buf_text(&answer.text))))
+        json_array_append_new(
+            r->messages,
+            mxc_session_message("assistant", mxc_buf_text(&answer.text), answer.text.length)))
         (void)json_array_remove(r->messages, last - 1);
     mxc_term_clear_interrupt();
 out:

@@ -17,10 +17,35 @@ void mxc_session_init(struct mxc_session *session, const struct mxc_command *com
     *session = (struct mxc_session){.command = command, .max_tokens = -1};
 }
 
+/* What can be told to be wrong before a model is loaded. 0 or an exit status. */
+static int check(const struct mxc_session *s) {
+    const char *command = s->command->name;
+    struct mxc_err err;
+    json_t *vars = NULL;
+    if (s->prompt && s->file)
+        return mxc_term_usage(command, "--prompt and --file exclude each other");
+    if (s->no_chat_template && (s->system || s->template_vars))
+        return mxc_term_usage(command, "%s needs a chat template",
+                              s->system ? "--system" : "--chat-template-kwargs");
+    if (s->system && !mxc_utf8_valid(s->system, strlen(s->system)))
+        return mxc_term_usage(command, "--system: not valid UTF-8");
+    if (!s->template_vars)
+        return 0;
+    if (mxc_json_parse(s->template_vars, strlen(s->template_vars), "--chat-template-kwargs", &vars,
+                       &err))
+        return mxc_term_usage(command, "%s", err.message);
+    bool object = json_is_object(vars);
+    json_decref(vars);
+    return object ? 0 : mxc_term_usage(command, "--chat-template-kwargs: not a JSON object");
+}
+
 int mxc_session_open(struct mxc_session *s, const char *model) {
     struct mlxcel_model_options options;
     struct mlxcel_error error;
-    int status = mxc_options_model(s->command->name, &s->model_args, &options);
+    int status = check(s);
+    if (status)
+        return status;
+    status = mxc_options_model(s->command->name, &s->model_args, &options);
     if (status)
         return status;
     if (!s->model_args.max_sequences)
@@ -41,7 +66,7 @@ void mxc_session_fini(struct mxc_session *session) {
     session->model = NULL;
 }
 
-static int read_input(char **prompt) {
+static int read_input(char **prompt, size_t *length) {
     struct mxc_buf buf;
     char chunk[65536];
     int status = 0;
@@ -58,6 +83,7 @@ static int read_input(char **prompt) {
     struct mxc_err err;
     if (!status && mxc_buf_status(&buf, &err))
         status = mxc_term_error("standard input: %s", err.message);
+    *length = buf.length;
     if (!status && !(*prompt = mxc_buf_take(&buf)))
         status = mxc_term_error("out of memory");
     mxc_buf_fini(&buf);
@@ -65,10 +91,9 @@ static int read_input(char **prompt) {
 }
 
 int mxc_session_prompt(const struct mxc_session *s, char **prompt) {
+    const char *source = s->file ? s->file : "standard input";
     struct mxc_err err;
     size_t length;
-    if (s->prompt && s->file)
-        return mxc_term_usage(s->command->name, "--prompt and --file exclude each other");
     if (s->prompt) {
         *prompt = mxc_mem_strdup(s->prompt);
         return *prompt ? 0 : mxc_term_error("out of memory");
@@ -76,12 +101,13 @@ int mxc_session_prompt(const struct mxc_session *s, char **prompt) {
     if (s->file) {
         if (mxc_file_read(s->file, MAX_PROMPT, prompt, &length, &err))
             return mxc_term_error("%s", err.message);
-        return 0;
+    } else {
+        int status = read_input(prompt, &length);
+        if (status)
+            return status;
     }
-    int status = read_input(prompt);
-    if (status)
-        return status;
-    length = strlen(*prompt);
+    if (memchr(*prompt, 0, length))
+        return mxc_term_error("%s: a prompt with a NUL character", source);
     if (length && (*prompt)[length - 1] == '\n')
         (*prompt)[length - 1] = 0;
     return 0;
@@ -118,8 +144,8 @@ int mxc_session_answer(struct mxc_session *s, const json_t *messages, const char
     return status;
 }
 
-json_t *mxc_session_message(const char *role, const char *content) {
-    return json_pack("{s:s, s:s}", "role", role, "content", content);
+json_t *mxc_session_message(const char *role, const char *content, size_t length) {
+    return json_pack("{s:s, s:s%}", "role", role, "content", content, length);
 }
 
 int mxc_session_one_shot(struct mxc_session *s) {
@@ -138,18 +164,17 @@ int mxc_session_one_shot(struct mxc_session *s) {
         messages = json_array();
         bool ok = messages != NULL;
         if (ok && s->system)
-            ok = !json_array_append_new(messages, mxc_session_message("system", s->system));
-        ok = ok && !json_array_append_new(messages, mxc_session_message("user", prompt));
+            ok = !json_array_append_new(
+                messages, mxc_session_message("system", s->system, strlen(s->system)));
+        ok = ok &&
+             !json_array_append_new(messages, mxc_session_message("user", prompt, strlen(prompt)));
         if (!ok) {
-            status = mxc_term_error("out of memory, or a message that is not valid UTF-8");
+            status = mxc_term_error("out of memory");
             goto out;
         }
-    } else if (s->system) {
-        status = mxc_term_usage(s->command->name, "--system needs a chat template");
-        goto out;
     }
     status = mxc_session_answer(s, messages, prompt, &answer);
-    if (!status && answer.finish == MLXCEL_FINISH_CANCELLED)
+    if (!status && answer.finish == MLXCEL_FINISH_CANCELLED && mxc_term_interrupted())
         status = 130;
 out:
     json_decref(messages);

@@ -91,7 +91,7 @@ int mxc_session_answer(struct mxc_session *session, const json_t *messages, cons
                        struct mxc_answer *answer);
 /* One prompt, one answer. 0 or an exit status. */
 int mxc_session_one_shot(struct mxc_session *session);
-/* {"role": role, "content": content}; NULL: out of memory. */
-json_t *mxc_session_message(const char *role, const char *content);
+/* {"role": role, "content": content}; NULL: out of memory, or content is not UTF-8. */
+json_t *mxc_session_message(const char *role, const char *content, size_t length);
 
 #endif

@@ -33,8 +33,8 @@ static int print(json_t *value) {
 }
 
 static int print_error(const struct mxc_err *err) {
-    json_t *o =
-        json_pack("{s:s, s:s}", "error", err->message, "code", mxc_code_info(err->code)->name);
+    json_t *o = json_pack("{s:o, s:s}", "error", mxc_term_json(err->message), "code",
+                          mxc_code_info(err->code)->name);
     if (o && err->position >= 0)
         (void)json_object_set_new(o, "position", json_integer(err->position));
     return print(o);

@@ -2,8 +2,10 @@
 #define _GNU_SOURCE
 #include "cli/term.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/str.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -169,4 +171,16 @@ void mxc_term_clear_interrupt(void) {
 uint64_t mxc_term_peak_bytes(void) {
     struct rusage usage;
     return getrusage(RUSAGE_SELF, &usage) ? 0 : (uint64_t)usage.ru_maxrss * 1024;
+}
+
+json_t *mxc_term_json(const char *text) {
+    struct mxc_buf buf;
+    uint32_t cp;
+    size_t length = strlen(text), n;
+    mxc_buf_init(&buf, SIZE_MAX / 2);
+    for (size_t i = 0; (n = mxc_utf8_decode(text + i, length - i, &cp)); i += n)
+        (void)mxc_buf_utf8(&buf, cp == UINT32_MAX ? 0xFFFD : cp);
+    json_t *value = buf.failed ? NULL : json_stringn(mxc_buf_text(&buf), buf.length);
+    mxc_buf_fini(&buf);
+    return value;
 }

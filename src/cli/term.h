@@ -3,6 +3,7 @@
 #ifndef MXC_CLI_TERM_H
 #define MXC_CLI_TERM_H
 
+#include "base/json.h"
 #include "mlxcel.h"
 
 #include <stdbool.h>
@@ -47,5 +48,8 @@ void mxc_term_clear_interrupt(void);
 uint64_t mxc_term_peak_bytes(void);
 /* "1.5 GB" into text. Returns text. */
 const char *mxc_term_size(uint64_t bytes, char text[16]);
+
+/* A JSON string; bytes that are not UTF-8 (of a path) become U+FFFD. NULL: out of memory. */
+json_t *mxc_term_json(const char *text);
 
 #endif

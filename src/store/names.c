@@ -134,9 +134,9 @@ static enum mxc_code ambiguous(const char *const *paths, size_t n, const char *t
         used += (size_t)w;
         shown++;
     }
-    return mxc_err_set(err, MXC_E_ARG, "%zu .gguf files%s%s; pick one with name:tag, of %s%s",
-                       found, tag ? " match " : "", tag ? tag : "", list,
-                       found > shown ? ", ..." : "");
+    return mxc_err_set(err, MXC_E_ARG,
+                       "%zu .gguf files%s%s; pick one with its path or name:tag, of %s%s", found,
+                       tag ? " match " : "", tag ? tag : "", list, found > shown ? ", ..." : "");
 }
 
 enum mxc_code mxc_gguf_pick(const char *const *paths, size_t n, const char *tag, bool usual,

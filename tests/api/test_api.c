@@ -288,6 +288,128 @@ static void requests_can_be_cancelled_and_refused(void **state) {
     mlxcel_model_close(model);
 }
 
+/* A plan takes one step at a time, so what runs a model has it alone. */
+static void a_model_has_one_engine_at_a_time(void **state) {
+    (void)state;
+    struct mlxcel_model_options options;
+    struct mlxcel_model *model, *other = open_model(LLAMA, 1);
+    struct mlxcel_engine *second = NULL;
+    struct mlxcel_trace *trace = NULL;
+    struct mlxcel_error error;
+    const struct mlxcel_bench bench = {.n_prompt = 4, .n_sequences = 1};
+    double seconds = -1;
+    mlxcel_model_options_init(&options);
+    options.all_logits = true;
+    assert_int_equal(mlxcel_model_open(LLAMA, &options, &model, &error), 0);
+    struct mlxcel_engine *engine = open_engine(model), *others = open_engine(other);
+    assert_int_equal(mlxcel_engine_new(model, &second, &error), MLXCEL_BUSY);
+    assert_int_equal(mlxcel_trace_new(model, (int32_t[]){1}, 1, 1, &trace, &error), MLXCEL_BUSY);
+    assert_int_equal(mlxcel_bench_run(model, &bench, 1, &seconds, &error), MLXCEL_BUSY);
+    assert_true(!second && !trace && seconds < 0);
+    struct mlxcel_request request = greedy(model, "One", 4);
+    char a[256], b[256];
+    (void)answer(engine, &request, a, sizeof a);
+    (void)answer(others, &request, b, sizeof b);
+    assert_string_equal(a, b);
+    mlxcel_engine_free(engine);
+    assert_int_equal(mlxcel_bench_run(model, &bench, 1, &seconds, &error), 0);
+    assert_int_equal(mlxcel_trace_new(model, (int32_t[]){1}, 1, 1, &trace, &error), 0);
+    mlxcel_trace_free(trace);
+    mlxcel_engine_free(open_engine(model));
+    mlxcel_engine_free(others);
+    mlxcel_model_close(other);
+    mlxcel_model_close(model);
+}
+
+/* A model may write NUL characters: the lengths tell. */
+static void texts_may_hold_nul(void **state) {
+    (void)state;
+    struct mlxcel_model *model = open_model(LLAMA, 1);
+    struct mlxcel_engine *engine = open_engine(model);
+    struct mlxcel_request request = greedy(model, "One", 3);
+    struct mlxcel_event e;
+    struct mlxcel_error error;
+    int32_t *ids;
+    size_t n, length = 0, total = 0;
+    uint64_t id;
+    char *text;
+    assert_int_equal(mlxcel_tokenize(model, "", 1, 0, &ids, &n, &error), 0);
+    assert_int_equal(n, 1);
+    const struct mlxcel_logit_bias bias = {ids[0], 1000};
+    request.logit_bias = &bias;
+    request.n_logit_bias = 1;
+    assert_int_equal(mlxcel_engine_submit(engine, &request, &id, &error), 0);
+    do {
+        assert_true(mlxcel_engine_next(engine, 60000, &e));
+        for (size_t i = 0; i < e.text_length; i++)
+            assert_int_equal(e.text[i], 0);
+        total += e.text_length;
+        assert_int_equal(e.reasoning_length, 0);
+    } while (e.type != MLXCEL_EVENT_DONE);
+    assert_int_equal(total, 3);
+    static const char vars[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]}";
+    assert_int_equal(mlxcel_render(model, vars, &text, &length, &error), 0);
+    assert_true(length > strlen(text) && !text[length]);
+    assert_non_null(memmem(text, length, "a\0b", 3));
+    mlxcel_free(text);
+    mlxcel_free(ids);
+    mlxcel_engine_free(engine);
+    mlxcel_model_close(model);
+}
+
+static void count_warning(mlxcel_log_level level, const char *line, void *user) {
+    if (level == MLXCEL_LOG_WARN && strstr(line, "context"))
+        ++*(int *)user;
+}
+
+static void contexts_have_ends(void **state) {
+    (void)state;
+    struct mlxcel_model_options options;
+    struct mlxcel_model *model;
+    struct mlxcel_model_info info;
+    struct mlxcel_error error;
+    uint64_t id;
+    int warnings = 0;
+    char text[4096];
+    mlxcel_model_options_init(&options);
+    options.context = 1;
+    assert_int_equal(mlxcel_model_open(LLAMA, &options, &model, &error), MLXCEL_ARGUMENT);
+    assert_non_null(strstr(error.message, "context"));
+    mlxcel_log_set(count_warning, MLXCEL_LOG_WARN, &warnings);
+    options.context = 1 << 20;
+    assert_int_equal(mlxcel_model_open(LLAMA, &options, &model, &error), 0);
+    mlxcel_log_set(NULL, MLXCEL_LOG_WARN, NULL);
+    mlxcel_model_info(model, &info);
+    assert_true(warnings == 1 && info.context == info.trained_context);
+    mlxcel_model_close(model);
+    options.context = 8;
+    assert_int_equal(mlxcel_model_open(LLAMA, &options, &model, &error), 0);
+    struct mlxcel_engine *engine = open_engine(model);
+    struct mlxcel_request request = greedy(model, NULL, -1);
+    request.ids = (int32_t[]){1, 2, 3, 4, 5, 6, 7, 8};
+    request.n_ids = 8;
+    assert_int_equal(mlxcel_engine_submit(engine, &request, &id, &error), MLXCEL_CONTEXT);
+    request.n_ids = 7;
+    struct mlxcel_event e = answer(engine, &request, text, sizeof text);
+    assert_true(e.finish == MLXCEL_FINISH_LENGTH && e.n_generated == 1);
+    request.max_tokens = 0;
+    e = answer(engine, &request, text, sizeof text);
+    assert_true(e.finish == MLXCEL_FINISH_LENGTH && e.n_generated == 0 && !*text);
+    request.n_ids = 0;
+    assert_int_equal(mlxcel_engine_submit(engine, &request, &id, &error), MLXCEL_ARGUMENT);
+    request.n_ids = 1;
+    request.n_logprobs = -1;
+    assert_int_equal(mlxcel_engine_submit(engine, &request, &id, &error), MLXCEL_ARGUMENT);
+    request.n_logprobs = 65;
+    assert_int_equal(mlxcel_engine_submit(engine, &request, &id, &error), MLXCEL_ARGUMENT);
+    request = greedy(model, NULL, 1);
+    request.messages_json = "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]";
+    assert_int_equal(mlxcel_engine_submit(engine, &request, &id, &error), MLXCEL_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "images"));
+    mlxcel_engine_free(engine);
+    mlxcel_model_close(model);
+}
+
 static void trace_agrees_with_the_engine(void **state) {
     (void)state;
     struct mlxcel_model_options options;
@@ -408,6 +530,9 @@ int main(void) {
         cmocka_unit_test(logprobs_are_finite_and_ordered),
         cmocka_unit_test(neighbours_do_not_change_an_answer),
         cmocka_unit_test(requests_can_be_cancelled_and_refused),
+        cmocka_unit_test(a_model_has_one_engine_at_a_time),
+        cmocka_unit_test(texts_may_hold_nul),
+        cmocka_unit_test(contexts_have_ends),
         cmocka_unit_test(trace_agrees_with_the_engine),
         cmocka_unit_test(estimate_covers_what_loading_takes),
         cmocka_unit_test(loading_can_be_cancelled),

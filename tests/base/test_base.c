@@ -31,6 +31,11 @@ static void err_context_is_prepended_and_cut(void **state) {
     (void)mxc_err_context(&err, "%s", big);
     assert_int_equal(strlen(err.message), sizeof err.message - 1);
     assert_int_equal(mxc_err_context(NULL, "x"), MXC_E_INTERNAL);
+    /* names out of files: one line of UTF-8, no escape codes; a character cut at the end too */
+    (void)mxc_err_set(&err, MXC_E_FORMAT, "\xC3\xA9 %s", "a\nb\xFF\x1B[2J\xC2\x9B");
+    assert_string_equal(err.message, "\xC3\xA9 a b??[2J??");
+    (void)mxc_err_context(&err, "%s\xE2\x82\xAC", big);
+    assert_true(mxc_utf8_valid(err.message, strlen(err.message)));
 }
 
 static void err_table_is_complete(void **state) {

@@ -9,6 +9,19 @@
 #include "format/safetensors.h"
 #include "models/family.h"
 
+/* Builds with a sanitizer are some twenty times slower: they take a sample of the combinations. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { CHECKPOINT_SAMPLE = 1 };
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+enum { CHECKPOINT_SAMPLE = 1 };
+#else
+enum { CHECKPOINT_SAMPLE = 0 };
+#endif
+#else
+enum { CHECKPOINT_SAMPLE = 0 };
+#endif
+
 enum { CHECKPOINT_MAX_NAME = 64 };
 
 struct checkpoint {
