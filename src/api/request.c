@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { MAX_LOGPROBS = 64 };
+
 /* ---- prompt */
 
 /* Makes the ids (uint32) of a list the prompt's. */
@@ -125,8 +127,9 @@ enum mxc_code mxc_api_params_init(const struct mlxcel_request *request, struct m
     if (request->max_tokens < -1 || request->max_tokens > INT32_MAX)
         return mxc_err_set(err, MXC_E_ARG, "max_tokens: %lld is out of range",
                            (long long)request->max_tokens);
-    if (request->n_logprobs < 0)
-        return mxc_err_set(err, MXC_E_ARG, "n_logprobs: %d is negative", request->n_logprobs);
+    if (request->n_logprobs < 0 || request->n_logprobs > MAX_LOGPROBS)
+        return mxc_err_set(err, MXC_E_ARG, "n_logprobs: %d is not in [0, %d]", request->n_logprobs,
+                           MAX_LOGPROBS);
     if (request->n_logit_bias > MXC_MAX_BIAS)
         return mxc_err_set(err, MXC_E_ARG, "logit_bias: more than %d entries", MXC_MAX_BIAS);
     mxc_gen_params_init(&p.params);

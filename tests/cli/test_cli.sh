@@ -71,6 +71,42 @@ one=$("$mlxcel" generate "$llama" -p Hello -n 8 --seed 7 --temp 1 2>/dev/null)
 two=$("$mlxcel" generate "$llama" -p Hello -n 8 --seed 7 --temp 1 -t 1 2>/dev/null)
 same "a seed gives the same text with one thread" "$one" "$two"
 
+printf 'a\0b' >"$work/nul"
+check "NUL in a file" 1 'NUL' -- "$mlxcel" generate "$llama" -f "$work/nul" -n 2
+check "NUL in standard input" 1 'standard input.*NUL' -- \
+    bash -c "'$mlxcel' generate '$llama' -n 2 <'$work/nul'"
+echo Hello >"$work/hello"
+same "a file is the prompt" "$("$mlxcel" run "$llama" -n 6 --temp 0 -f "$work/hello")" "$first"
+check "prompt and file" 2 'exclude' -- "$mlxcel" generate "$work/nowhere" -p x -f "$work/hello"
+check "raw and system" 2 'needs a chat template' -- \
+    "$mlxcel" run "$llama" --no-chat-template --system x
+check "raw and template variables" 2 'needs a chat template' -- \
+    "$mlxcel" run "$llama" --no-chat-template --chat-template-kwargs '{}' -p x
+check "bad template variables" 2 'chat-template-kwargs.*line 1' -- \
+    "$mlxcel" run "$llama" -p x --chat-template-kwargs '{bad'
+check "template variables are an object" 2 'not a JSON object' -- \
+    "$mlxcel" run "$llama" -p x --chat-template-kwargs '[1]'
+check "system is UTF-8" 2 'UTF-8' -- "$mlxcel" run "$llama" -p x --system $'\xff'
+check "context of one" 2 'context' -- "$mlxcel" run "$llama" -p x -c 1
+check "context too large" 0 'warning.*context' -- "$mlxcel" run "$llama" -p x -n 1 -c 99999999
+check "closed output" 1 'cannot write' -- bash -c "'$mlxcel' generate '$llama' -p x -n 3 >&-"
+check "full output" 1 'cannot write' -- \
+    bash -c "'$mlxcel' generate '$llama' -p x --ignore-eos >/dev/full"
+check "closed input" 1 'standard input' -- bash -c "'$mlxcel' run '$llama' <&-"
+# a closed stream's number must not go to a file: what is printed would end up in it
+check "closed error" 0 '' -- bash -c \
+    "'$mlxcel' trace '$llama' -c 99999999 -v --ids 1,2 --steps 1 -o '$work/c.safetensors' 2>&-"
+same "closed error, file" "$(tail -c +9 "$work/c.safetensors" | head -c 12)" '{"input_ids"'
+nul=$(printf '"\\u0000"\n' | "$mlxcel" tokenize "$llama" --jsonl | tr -d '[]')
+check "NUL in an answer" 0 '"text":"(.u0000){3}"' -- \
+    "$mlxcel" generate "$llama" -p x -n 3 --temp 0 --ignore-eos -l "$nul+1000" --json
+mkdir "$work/odd"$'\xff' "$work/two"
+cp "$data/golden/llama_gguf_q4_k/model.gguf" "$work/odd"$'\xff'/
+cp "$data/golden/llama_gguf_q4_k/model.gguf" "$work/two/a.gguf"
+cp "$data/golden/llama_gguf_q4_k/model.gguf" "$work/two/b.gguf"
+check "inspect json of an odd path" 0 '"path":"[^"]*odd�/' -- "$mlxcel" inspect "$work/odd"$'\xff' --json
+check "two GGUF files in a folder" 2 'a.gguf, b.gguf' -- "$mlxcel" generate "$work/two" -p x
+
 check "inspect" 0 'fits' -- "$mlxcel" inspect "$llama"
 check "inspect tensors" 0 'model.layers.0.self_attn.q_proj.weight' -- \
     "$mlxcel" inspect "$llama" --tensors
