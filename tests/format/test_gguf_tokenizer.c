@@ -147,7 +147,7 @@ static void test_bpe(void **state) {
 
 static void test_spm(void **state) {
     (void)state;
-    static const char *const tokens[] = {"<unk>", "<s>", "</s>", "<0x41>", META, META "a"};
+    static const char *const tokens[] = {"<unk>", "<s>", "</s>", "<0x41>", META, (META "a")};
     static const int types[] = {2, 3, 3, 6, 1, 1};
     static const float scores[] = {0, 0, 0, 0, -1, -2};
     struct mxc_tokdesc d;

@@ -130,10 +130,9 @@ static void hostile_templates_stop(void **state) {
         "{{ 'x'|center(10000000000) }}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
         "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
-        "{% set n = namespace(s='a') %}{% for i in range(64) %}{% set n.s = n.s + n.s %}{% endfor "
-        "%}",
-        "{% set n = namespace(s=[]) %}{% for i in range(99999) %}{% set n.s = [n.s] %}{% endfor %}"
-        "{{ n.s }}",
+        "{% set n = namespace(s='a') %}{% for i in range(64) %}{% set n.s = n.s+n.s %}{% endfor %}",
+        ("{% set n = namespace(s=[]) %}{% for i in range(99999) %}{% set n.s = [n.s] %}{% endfor %}"
+         "{{ n.s }}"),
         "{% set n = namespace(s=1) %}{% set n.s = n %}{{ n }}"};
     for (size_t i = 0; i < sizeof limited / sizeof *limited; i++)
         fails(limited[i], MXC_E_LIMIT, "line 1: the template ");
