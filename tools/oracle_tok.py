@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares `mlxcel tokenize` with reference ids.
 
-    tools/oracle_tok.py [--mlxcel BINARY] [--show N] DIR [NAME=MODEL ...]
+    tools/oracle_tok.py [--show N] BINARY DIR [NAME=MODEL ...]
 
 DIR holds NAME.jsonl files (one text or id list a line: text, ids, ids_plain, ids_add, decoded) and
 META.json (bos_prefix per name). MODEL is a folder with a tokenizer.json, or a .gguf; without any,
@@ -52,9 +52,9 @@ def compare(binary, name, model, folder, bos, show):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mlxcel", default="build/release/mlxcel")
     parser.add_argument("--show", type=int, default=3, help="differences to print per kind")
-    parser.add_argument("folder")
+    parser.add_argument("binary", metavar="BINARY")
+    parser.add_argument("folder", metavar="DIR")
     parser.add_argument("models", nargs="*", metavar="NAME=MODEL")
     args = parser.parse_args()
     with open(os.path.join(args.folder, "META.json")) as f:
@@ -73,7 +73,7 @@ def main():
                 pairs.append([name, model])
         for name, model in pairs:
             bos = meta.get(name, {}).get("bos_prefix", [])
-            wrong += compare(args.mlxcel, name, model, args.folder, bos, args.show)
+            wrong += compare(args.binary, name, model, args.folder, bos, args.show)
     sys.exit(1 if wrong else 0)
 
 
