@@ -169,7 +169,8 @@ struct mlxcel_engine;
 MLXCEL_API mlxcel_status mlxcel_engine_new(struct mlxcel_model *model,
                                            struct mlxcel_engine **engine,
                                            struct mlxcel_error *error);
-/* Cancels what is running, stops the thread. NULL is fine. */
+/* Cancels what is running, stops the thread, drops events that nobody took. No other call on the
+ * engine may be under way. NULL is fine. */
 MLXCEL_API void mlxcel_engine_free(struct mlxcel_engine *engine);
 
 struct mlxcel_sampling {
@@ -250,7 +251,8 @@ struct mlxcel_event {
     double queue_seconds, prompt_seconds, generate_seconds; /* DONE */
 };
 
-/* Checks, tokenises and queues a request. *id names it in events and for cancel. */
+/* Checks, tokenises and queues a request. *id names it in events and for cancel. MLXCEL_BUSY: too
+ * many wait already (1024). */
 MLXCEL_API mlxcel_status mlxcel_engine_submit(struct mlxcel_engine *engine,
                                               const struct mlxcel_request *request, uint64_t *id,
                                               struct mlxcel_error *error);

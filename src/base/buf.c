@@ -19,15 +19,17 @@ void mxc_buf_fini(struct mxc_buf *buf) {
 
 void mxc_buf_clear(struct mxc_buf *buf) {
     buf->length = 0;
-    buf->failed = false;
+    buf->failed = buf->full = false;
     if (buf->data)
         buf->data[0] = 0;
 }
 
 static bool reserve(struct mxc_buf *buf, size_t extra) {
     size_t need;
-    if (buf->failed || !mxc_size_add(buf->length, extra, &need) || need > buf->max_bytes) {
-        buf->failed = true;
+    if (buf->failed)
+        return false;
+    if (!mxc_size_add(buf->length, extra, &need) || need > buf->max_bytes) {
+        buf->failed = buf->full = true;
         return false;
     }
     if (buf->data && need < buf->capacity)
@@ -86,7 +88,7 @@ bool mxc_buf_utf8(struct mxc_buf *buf, uint32_t cp) {
 enum mxc_code mxc_buf_status(const struct mxc_buf *buf, struct mxc_err *err) {
     if (!buf->failed)
         return MXC_OK;
-    if (buf->length >= buf->max_bytes / 2)
+    if (buf->full)
         return mxc_err_set(err, MXC_E_LIMIT, "output is longer than %zu bytes", buf->max_bytes);
     return mxc_err_nomem(err);
 }

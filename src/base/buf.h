@@ -11,7 +11,7 @@
 struct mxc_buf {
     char *data; /* NULL until the first append; NUL-terminated afterwards */
     size_t length, capacity, max_bytes;
-    bool failed;
+    bool failed, full; /* full: the maximum is why it failed */
 };
 
 /* max_bytes is the largest length allowed and must be > 0. */

@@ -119,11 +119,13 @@ out:
 
 enum mxc_code mxc_file_write(const char *path, const void *data, size_t length,
                              struct mxc_err *err) {
+    struct stat st;
+    bool in_place = !stat(path, &st) && !S_ISREG(st.st_mode);
     size_t n = strlen(path) + 5;
     char *tmp = mxc_mem_alloc(n);
     if (!tmp)
         return mxc_err_nomem(err);
-    (void)snprintf(tmp, n, "%s.tmp", path);
+    (void)snprintf(tmp, n, in_place ? "%s" : "%s.tmp", path);
     enum mxc_code code = MXC_OK;
     int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) {
@@ -137,13 +139,13 @@ enum mxc_code mxc_file_write(const char *path, const void *data, size_t length,
         else if (w > 0)
             used += (size_t)w;
     }
-    if (!code && fsync(fd) < 0)
+    if (!code && !in_place && fsync(fd) < 0)
         code = fail(err, tmp, "sync");
     if (close(fd) < 0 && !code)
         code = fail(err, tmp, "close");
-    if (!code && rename(tmp, path) < 0)
+    if (!code && !in_place && rename(tmp, path) < 0)
         code = fail(err, path, "rename");
-    if (code)
+    if (code && !in_place)
         (void)unlink(tmp);
 out:
     mxc_mem_free(tmp);

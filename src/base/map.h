@@ -1,5 +1,5 @@
-/* Hash map from byte strings to 64-bit values (FNV-1a, open addressing, seeded). Keys are copied.
- * Not thread-safe. */
+/* Hash map from byte strings to 64-bit values (FNV-1a, open addressing, a seed of its own so that a
+ * file cannot choose names that collide). Keys are copied unless put_borrowed. Not thread-safe. */
 #ifndef MXC_BASE_MAP_H
 #define MXC_BASE_MAP_H
 

@@ -319,17 +319,14 @@ enum mxc_code mxc_tokdesc_add_added(struct mxc_tokdesc *desc, const struct mxc_t
     struct mxc_str bytes = mxc_tokdesc_bytes(desc, added->id);
     if (!bytes.length)
         return mxc_err_set(err, MXC_E_FORMAT, "added token %u has no text", added->id);
-    struct mxc_tok_added *a = NULL;
-    if (desc->tokens[added->id].is_added)
-        for (size_t i = 0; i < desc->n_added && !a; i++)
-            if (desc->added[i].id == added->id)
-                a = &desc->added[i];
-    if (!a) {
+    struct mxc_tok_token *token = &desc->tokens[added->id];
+    struct mxc_tok_added *a;
+    if (!token->added) {
         if (!grow((void **)&desc->added, &desc->added_capacity, desc->n_added + 1, sizeof *a))
             return mxc_err_nomem(err);
-        a = &desc->added[desc->n_added++];
-        desc->tokens[added->id].is_added = 1;
+        token->added = (uint32_t)++desc->n_added & 0xFFFFFF; /* ids are below 2^22 */
     }
+    a = &desc->added[token->added - 1];
     *a = *added;
     a->control = added->special || looks_special(bytes);
     return MXC_OK;
@@ -359,4 +356,16 @@ enum mxc_code mxc_tokdesc_add_end(struct mxc_tokdesc *desc, const char *spelling
         if (desc->end_ids.items[i] == id)
             return MXC_OK;
     return mxc_tokdesc_add_id(desc, &desc->end_ids, id, err);
+}
+
+enum mxc_code mxc_tokdesc_add_known_ends(struct mxc_tokdesc *desc, struct mxc_err *err) {
+    static const char *const names[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>",
+                                        "<|end|>",    "<end_of_turn>", "<end_of_utterance>"};
+    enum mxc_code code = MXC_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !code; i++) {
+        uint32_t id = mxc_tokdesc_find(desc, mxc_str_of(names[i]));
+        if (id != MXC_TOK_NO_ID && desc->tokens[id].type == MXC_TOKEN_CONTROL)
+            code = mxc_tokdesc_add_end(desc, names[i], err);
+    }
+    return code;
 }

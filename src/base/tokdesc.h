@@ -13,9 +13,7 @@ enum mxc_tok_model {
     MXC_TOK_BPE_BYTES, /* byte-level BPE: base symbols are bytes, spelled as GPT-2's 256 characters
                         */
     MXC_TOK_BPE_CHARS, /* BPE over characters, unknown ones as <0xNN> (byte_fallback) or unk */
-    MXC_TOK_SPM,       /* sentencepiece BPE: merges any pair that is a token, best score first */
-    MXC_TOK_UNIGRAM,
-    MXC_TOK_WORDPIECE
+    MXC_TOK_SPM        /* sentencepiece BPE: merges any pair that is a token, best score first */
 };
 
 /* Types of a token, as GGUF numbers them; 0: the id is not in use. */
@@ -32,8 +30,8 @@ enum mxc_tok_type {
 struct mxc_tok_token {
     uint32_t offset, length; /* into mxc_tokdesc.bytes: the spelling in the file, UTF-8 */
     float score;
-    uint8_t type;     /* enum mxc_tok_type */
-    uint8_t is_added; /* it stands in mxc_tokdesc.added */
+    uint32_t type : 8;   /* enum mxc_tok_type */
+    uint32_t added : 24; /* its place in mxc_tokdesc.added, counted from 1; 0: not there */
 };
 
 struct mxc_tok_merge { /* the rank is the index */
@@ -170,5 +168,7 @@ enum mxc_code mxc_tokdesc_add_id(struct mxc_tokdesc *desc, struct mxc_tok_ids *i
 /* Adds to end_ids, once, the token of this spelling if there is one. */
 enum mxc_code mxc_tokdesc_add_end(struct mxc_tokdesc *desc, const char *spelling,
                                   struct mxc_err *err) MXC_MUST;
+/* Adds to end_ids the control tokens that are known by their spelling to end a turn. */
+enum mxc_code mxc_tokdesc_add_known_ends(struct mxc_tokdesc *desc, struct mxc_err *err) MXC_MUST;
 
 #endif

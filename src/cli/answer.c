@@ -47,8 +47,12 @@ int mxc_answer_run(struct mlxcel_engine *engine, const struct mlxcel_request *re
     struct mlxcel_event e;
     uint64_t id;
     bool cancelled = false, ended_line = true;
-    if (mlxcel_engine_submit(engine, request, &id, &error))
-        return mxc_term_fail(&error);
+    if (mlxcel_engine_submit(engine, request, &id, &error)) {
+        int status = mxc_term_fail(&error);
+        if (error.status == MLXCEL_TEMPLATE)
+            mxc_term_note("--no-chat-template completes the prompt as raw text");
+        return status;
+    }
     for (;;) {
         if ((mxc_term_interrupted() || ferror(stdout)) && !cancelled) {
             mlxcel_engine_cancel(engine, id);

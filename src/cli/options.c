@@ -46,7 +46,7 @@ int mxc_options_model(const char *command, const struct mxc_model_args *m,
             return status;
     }
     const char *cpu = m->cpu ? m->cpu : getenv("MLXCEL_CPU");
-    if (cpu) {
+    if (cpu && (m->cpu || *cpu)) { /* a variable without a value is none */
         enum mxc_cpu_level level;
         struct mxc_err err;
         if (!mxc_cpu_level_parse(cpu, &level))
@@ -98,7 +98,8 @@ int mxc_options_open(const char *command, const struct mxc_model_args *m, const 
     o.progress_user = &progress;
     if (mlxcel_model_open(path, &o, model, &error)) {
         mxc_progress_done(&progress);
-        status = mxc_term_fail(&error);
+        /* only Ctrl-C cancels; the same status as everywhere */
+        status = error.status == MLXCEL_CANCELLED ? 130 : mxc_term_fail(&error);
     }
     mxc_progress_done(&progress);
     mxc_mem_free(path);

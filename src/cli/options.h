@@ -7,7 +7,7 @@
 struct mxc_model_args {
     const char *models_dir, *backend, *precision, *cpu;
     int64_t threads, context, max_sequences, max_chunk;
-    bool no_progress, verbose;
+    bool verbose;
 };
 
 #define MXC_MODEL_ARGS(m)                                                                            \

@@ -390,10 +390,6 @@ int32_t mxc_engine_vocab(const struct mxc_engine *e) {
     return e->limits.vocab;
 }
 
-int32_t mxc_engine_context(const struct mxc_engine *e) {
-    return e->limits.context;
-}
-
 bool mxc_engine_has_work(struct mxc_engine *e) {
     pthread_mutex_lock(&e->mutex);
     bool work = e->inbox != NULL;

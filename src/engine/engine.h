@@ -148,9 +148,8 @@ void mxc_engine_cancel(struct mxc_engine *engine, uint64_t id);
 /* One round. Returns whether there is more to do. */
 bool mxc_engine_step(struct mxc_engine *engine);
 bool mxc_engine_has_work(struct mxc_engine *engine);
-/* Ids are below it; the tokens a sequence may have, prompt and answer. Fixed: from any thread. */
+/* Ids are below it. Fixed: from any thread. */
 int32_t mxc_engine_vocab(const struct mxc_engine *engine);
-int32_t mxc_engine_context(const struct mxc_engine *engine);
 /* A snapshot from the end of the last step; the queue counts are current. */
 void mxc_engine_get_stats(struct mxc_engine *engine, struct mxc_engine_stats *stats);
 /* Forgets all cached prefixes that no request uses. */

@@ -212,9 +212,18 @@ bool mxc_prefix_evict(struct mxc_prefix *prefix, enum mxc_kv_kind kind) {
     return done;
 }
 
+/* A parent's number is mostly lower than its child's, so a walk from the end is nearly all of it. */
 void mxc_prefix_clear(struct mxc_prefix *prefix) {
-    for (int32_t leaf; (leaf = oldest_leaf(prefix)) >= 0;)
-        remove_leaf(prefix, leaf);
+    for (bool again = true; again;) {
+        again = false;
+        for (int32_t i = prefix->n_nodes - 1; i >= 0; i--) {
+            const struct mxc_prefix_node *n = &prefix->nodes[i];
+            if (!n->live || n->n_users || n->n_children)
+                continue;
+            remove_leaf(prefix, i);
+            again = true;
+        }
+    }
 }
 
 void mxc_prefix_fini(struct mxc_prefix *prefix) {

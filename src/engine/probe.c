@@ -74,10 +74,6 @@ void mxc_probe_reset(struct mxc_probe *probe, int32_t rope_length) {
     probe->rope_length = rope_length;
 }
 
-int64_t mxc_probe_length(const struct mxc_probe *probe) {
-    return probe->length;
-}
-
 static enum mxc_code reserve(struct mxc_probe *p, int32_t n, struct mxc_err *err) {
     if (n <= p->capacity)
         return MXC_OK;

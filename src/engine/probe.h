@@ -32,7 +32,5 @@ enum mxc_code mxc_probe_step(struct mxc_probe *probe, const struct mxc_probe_run
 /* Forgets all tokens; length is what later length-dependent RoPE uses (0: grows with the tokens).
  */
 void mxc_probe_reset(struct mxc_probe *probe, int32_t rope_length);
-/* Tokens that each sequence holds. */
-int64_t mxc_probe_length(const struct mxc_probe *probe);
 
 #endif

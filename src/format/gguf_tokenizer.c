@@ -161,7 +161,7 @@ static enum mxc_code read_added(const struct mxc_gguf *gguf, struct mxc_tokdesc 
         phi3 |= !strncasecmp(name.ptr + i, "phi3", 4) ||
                 (i + 5 <= name.length && !strncasecmp(name.ptr + i, "phi-3", 5));
     for (uint32_t id = 0; id < d->n_ids && !code; id++) {
-        uint8_t type = d->tokens[id].type;
+        enum mxc_tok_type type = (enum mxc_tok_type)d->tokens[id].type;
         if (!d->tokens[id].length ||
             (type != MXC_TOKEN_CONTROL && type != MXC_TOKEN_UNKNOWN && type != MXC_TOKEN_USER))
             continue;
@@ -274,8 +274,6 @@ static enum mxc_code read_ends(const struct mxc_gguf *gguf, struct mxc_tokdesc *
                                struct mxc_err *err) {
     static const char *const keys[] = {"tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
-    static const char *const names[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>",
-                                        "<|end|>",    "<end_of_turn>", "<end_of_utterance>"};
     enum mxc_code code = MXC_OK;
     if (d->eos != MXC_TOK_NO_ID)
         code = mxc_tokdesc_add_id(d, &d->end_ids, d->eos, err);
@@ -285,12 +283,7 @@ static enum mxc_code read_ends(const struct mxc_gguf *gguf, struct mxc_tokdesc *
         if (!code && id != MXC_TOK_NO_ID && id != d->eos)
             code = mxc_tokdesc_add_id(d, &d->end_ids, id, err);
     }
-    for (size_t i = 0; i < sizeof names / sizeof *names && !code; i++) {
-        uint32_t id = mxc_tokdesc_find(d, mxc_str_of(names[i]));
-        if (id != MXC_TOK_NO_ID && d->tokens[id].type == MXC_TOKEN_CONTROL)
-            code = mxc_tokdesc_add_end(d, names[i], err);
-    }
-    return code;
+    return code ? code : mxc_tokdesc_add_known_ends(d, err);
 }
 
 static enum mxc_code read_all(const struct mxc_gguf *gguf, struct mxc_tokdesc *d,

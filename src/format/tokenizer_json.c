@@ -22,7 +22,7 @@ struct file {
     struct mxc_jr jr;
     struct mxc_tokdesc *desc;
     struct mxc_str normalizer, pretokenizer, post, decoder, added, merges, unk; /* texts */
-    bool has_model, has_vocab, has_merges, vocab_is_list, byte_level;
+    bool has_model, has_vocab, has_merges, vocab_is_list;
     struct mxc_str type;
 };
 
@@ -337,9 +337,8 @@ static const char *token_text(const json_t *value) {
 
 static enum mxc_code mark_special(struct mxc_tokdesc *desc, uint32_t id, struct mxc_err *err) {
     struct mxc_tok_added a = {.id = id, .special = true};
-    for (size_t i = 0; desc->tokens[id].is_added && i < desc->n_added; i++)
-        if (desc->added[i].id == id)
-            a = desc->added[i];
+    if (desc->tokens[id].added)
+        a = desc->added[desc->tokens[id].added - 1];
     a.special = true;
     desc->tokens[id].type = MXC_TOKEN_CONTROL;
     return mxc_tokdesc_add_added(desc, &a, err);
@@ -353,7 +352,7 @@ static enum mxc_code read_named(const json_t *root, const char *key, struct mxc_
     if (found == MXC_TOK_NO_ID || !text[0])
         return MXC_OK;
     *id = found;
-    return force || desc->tokens[found].is_added ? mark_special(desc, found, err) : MXC_OK;
+    return force || desc->tokens[found].added ? mark_special(desc, found, err) : MXC_OK;
 }
 
 static enum mxc_code read_special_list(const json_t *list, struct mxc_tokdesc *desc,
@@ -391,7 +390,7 @@ static enum mxc_code read_added_decoder(const json_t *map, struct mxc_tokdesc *d
             (code = mxc_json_get_bool(item, "normalized", &a.normalized, err)))
             return code;
         uint32_t known = mxc_tokdesc_find(desc, mxc_str_of(text));
-        if (known != MXC_TOK_NO_ID && desc->tokens[known].is_added) {
+        if (known != MXC_TOK_NO_ID && desc->tokens[known].added) {
             if (a.special && (code = mark_special(desc, known, err)))
                 return code;
             continue;
@@ -481,17 +480,10 @@ out:
 }
 
 static enum mxc_code find_ends(struct mxc_tokdesc *desc, struct mxc_err *err) {
-    static const char *const names[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>",
-                                        "<|end|>",    "<end_of_turn>", "<end_of_utterance>"};
     enum mxc_code code = MXC_OK;
     if (desc->eos != MXC_TOK_NO_ID)
         code = mxc_tokdesc_add_id(desc, &desc->end_ids, desc->eos, err);
-    for (size_t i = 0; i < sizeof names / sizeof *names && !code; i++) {
-        uint32_t id = mxc_tokdesc_find(desc, mxc_str_of(names[i]));
-        if (id != MXC_TOK_NO_ID && desc->tokens[id].type == MXC_TOKEN_CONTROL)
-            code = mxc_tokdesc_add_end(desc, names[i], err);
-    }
-    return code;
+    return code ? code : mxc_tokdesc_add_known_ends(desc, err);
 }
 
 enum mxc_code mxc_tokenizer_json_load(const char *folder, struct mxc_tokdesc *desc,

@@ -25,6 +25,7 @@ enum mxc_code mxc_deltas_init(struct mxc_deltas *deltas, const struct mxc_tokeni
         d.close_id = special_id(tokenizer, options->marks->close);
     }
     mxc_decode_stream_init(&d.decode, tokenizer, !options->keep_special);
+    d.decode.whole_runs = true; /* joined deltas are the text of all ids, byte for byte */
     mxc_reasoning_init(&d.split, options->marks, options->inside);
     mxc_buf_init(&d.raw, MAX_DELTA_BYTES);
     mxc_buf_init(&d.cut, MAX_DELTA_BYTES);

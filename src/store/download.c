@@ -98,7 +98,9 @@ static enum mxc_code take_lock(struct job *job, struct mxc_err *err) {
         if (fd < 0) {
             code = mxc_io_error(err, path, "create");
         } else if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+            int why = errno;
             close(fd);
+            errno = why;
             code =
                 errno == EWOULDBLOCK
                     ? mxc_err_set(err, MXC_E_BUSY, "%s/%s is being downloaded by another process",

@@ -373,6 +373,8 @@ static CURLcode perform(struct mxc_http *http, const char *url, const struct add
         curl_easy_setopt(curl, CURLOPT_RANGE, range); /* copied */
     }
     result = curl_easy_perform(curl);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, NULL); /* the handle outlives the caller's */
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, NULL);
 out:
     curl_slist_free_all(headers);
     mxc_mem_free(bearer);

@@ -91,14 +91,6 @@ void mxc_chat_template_free(struct mxc_chat_template *chat) {
     mxc_mem_free(chat);
 }
 
-size_t mxc_chat_template_count(const struct mxc_chat_template *chat) {
-    return chat->n_templates;
-}
-
-const char *mxc_chat_template_name(const struct mxc_chat_template *chat, size_t i) {
-    return chat->templates[i].name;
-}
-
 static const struct named *find(const struct mxc_chat_template *chat, const char *name) {
     for (size_t i = 0; i < chat->n_templates; i++)
         if (!strcmp(chat->templates[i].name, name))

@@ -73,10 +73,6 @@ static size_t put_lossy(struct mxc_buf *out, const char *bytes, size_t n, bool p
     return 0;
 }
 
-void mxc_decode_sanitize(struct mxc_buf *out, const char *bytes, size_t n) {
-    put_lossy(out, bytes, n, false, true);
-}
-
 size_t mxc_decode_scan(const char *bytes, size_t n, bool *valid) {
     ptrdiff_t k = scan((const unsigned char *)bytes, n);
     *valid = k > 0;
@@ -183,6 +179,7 @@ static void replace(const struct mxc_tok_step *step, bool first, struct mxc_buf 
         return;
     memmove(buf->data + from, buf->data + end, buf->length - end);
     buf->length -= end - from;
+    buf->data[buf->length] = 0;
 }
 
 void mxc_decode_plan_token(const struct mxc_decode_plan *plan, const struct mxc_tokdesc *desc,
@@ -197,7 +194,7 @@ void mxc_decode_plan_token(const struct mxc_decode_plan *plan, const struct mxc_
     if (plan->join_spaces && !first)
         mxc_buf_putc(out, ' ');
     size_t from = out->length;
-    bool literal = desc->added_literal && desc->tokens[id].is_added;
+    bool literal = desc->added_literal && desc->tokens[id].added;
     if (plan->mode == MXC_DECODE_BYTE_LEVEL && !literal) {
         unmap(s, out);
         return;

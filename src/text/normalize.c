@@ -427,10 +427,6 @@ enum mxc_code mxc_normalizer_run(const struct mxc_normalizer *normalizer, struct
     return text->failed ? mxc_err_nomem(err) : MXC_OK;
 }
 
-bool mxc_normalizer_is_empty(const struct mxc_normalizer *normalizer) {
-    return normalizer->n_steps == 0;
-}
-
 static enum mxc_code init_step(struct step *step, const struct mxc_tok_step *spec,
                                struct mxc_err *err) {
     enum mxc_tok_step_kind kind = spec->kind;

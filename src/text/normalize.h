@@ -28,7 +28,6 @@ struct mxc_normalizer;
 enum mxc_code mxc_normalizer_new(const struct mxc_tok_steps *steps, struct mxc_normalizer **out,
                                  struct mxc_err *err) MXC_MUST;
 void mxc_normalizer_free(struct mxc_normalizer *normalizer);
-bool mxc_normalizer_is_empty(const struct mxc_normalizer *normalizer);
 /* Normalises text in place; spare is scratch of the same kind. Well-formed UTF-8 in and out. */
 enum mxc_code mxc_normalizer_run(const struct mxc_normalizer *normalizer, struct mxc_text *text,
                                  struct mxc_text *spare, struct mxc_regex_scratch *scratch,

@@ -8,14 +8,6 @@
 
 #include <string.h>
 
-static enum mxc_code refuse_model(const struct mxc_tokdesc *desc, struct mxc_err *err) {
-    if (desc->model == MXC_TOK_UNIGRAM)
-        return mxc_err_set(err, MXC_E_UNSUPPORTED, "tokenizer model Unigram is not supported");
-    if (desc->model == MXC_TOK_WORDPIECE)
-        return mxc_err_set(err, MXC_E_UNSUPPORTED, "tokenizer model WordPiece is not supported");
-    return MXC_OK;
-}
-
 /* Normalised texts of the added tokens that are matched after normalisation. */
 static enum mxc_code normalized_entries(struct mxc_tokenizer *t, struct mxc_text *texts,
                                         struct mxc_added_entry *entries, size_t *n,
@@ -82,9 +74,7 @@ enum mxc_code mxc_tokenizer_new(struct mxc_tokdesc *desc, struct mxc_tokenizer *
     }
     t->desc = *desc;
     mxc_tokdesc_init(desc);
-    if (!code)
-        code = refuse_model(&t->desc, err);
-    if (!code && !t->desc.n_slots)
+    if (!t->desc.n_slots)
         code = mxc_err_set(err, MXC_E_FORMAT, "the vocabulary is empty");
     if (!code)
         code = mxc_decode_plan_init(&t->plan, &t->desc, err);

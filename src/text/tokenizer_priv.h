@@ -22,8 +22,6 @@ struct mxc_tokenizer {
 
 enum { MXC_FLAG_SPECIAL = 1, MXC_FLAG_CONTROL = 2 };
 
-/* Appends bytes with malformed sequences replaced by U+FFFD. */
-void mxc_decode_sanitize(struct mxc_buf *out, const char *bytes, size_t n);
 /* Length of the well-formed prefix (*valid), or of the malformed sequence at the start. n > 0. */
 size_t mxc_decode_scan(const char *bytes, size_t n, bool *valid);
 

@@ -106,17 +106,6 @@ int mxc_unicode_lower(uint32_t cp, uint32_t out[2]) {
     return r && r[2] ? 2 : 1;
 }
 
-int mxc_unicode_case_orbit(uint32_t cp, uint32_t out[8]) {
-    const uint32_t *r = record(mxc_unicode_folds, MXC_UNICODE_FOLDS_COUNT, 2, cp);
-    uint32_t base = r ? r[1] : cp;
-    int n = 0;
-    out[n++] = base;
-    for (int i = 0; i < MXC_UNICODE_FOLDS_COUNT && n < 8; i += 2)
-        if (mxc_unicode_folds[i + 1] == base)
-            out[n++] = mxc_unicode_folds[i];
-    return n;
-}
-
 uint8_t mxc_unicode_ccc(uint32_t cp) {
     int i = last_run(mxc_unicode_ccc_runs, MXC_UNICODE_CCC_RUNS_COUNT, cp);
     return i < 0 ? 0 : (uint8_t)(mxc_unicode_ccc_runs[i] & 0xFF);

@@ -14,8 +14,6 @@ bool mxc_unicode_set_by_name(struct mxc_str name, enum mxc_unicode_set *set);
 bool mxc_unicode_categories_by_name(struct mxc_str name, uint32_t *mask);
 /* Lowercase as full mapping: 1 or 2 code points; returns the count. */
 int mxc_unicode_lower(uint32_t cp, uint32_t out[2]);
-/* Code points that equal cp when case is ignored (simple folding), cp included; at most 8. */
-int mxc_unicode_case_orbit(uint32_t cp, uint32_t out[8]);
 /* Canonical combining class. */
 uint8_t mxc_unicode_ccc(uint32_t cp);
 /* Full decomposition without Hangul (canonical, or compatibility when compat); 0: none.

@@ -357,6 +357,45 @@ static void texts_may_hold_nul(void **state) {
     mlxcel_model_close(model);
 }
 
+/* Wild ids: what is streamed, joined, is the text of all ids. Byte-level and byte-fallback. */
+static void streamed_text_is_the_whole(void **state) {
+    (void)state;
+    static const char *const paths[] = {LLAMA, MXC_TEST_DATA "/golden/mistral"};
+    for (int k = 0; k < 2; k++) {
+        struct mlxcel_model *model = open_model(paths[k], 1);
+        struct mlxcel_engine *engine = open_engine(model);
+        for (uint64_t seed = 1; seed <= 6; seed++) {
+            struct mlxcel_request request = greedy(model, "One", 150);
+            struct mlxcel_event e;
+            struct mlxcel_error error;
+            int32_t ids[150];
+            char joined[8192], *whole;
+            size_t n = 0, used = 0, length;
+            uint64_t id;
+            request.sampling.temperature = 8;
+            request.sampling.top_k = 0;
+            request.sampling.top_p = 1;
+            request.sampling.min_p = 0;
+            request.sampling.seed = seed;
+            assert_int_equal(mlxcel_engine_submit(engine, &request, &id, &error), 0);
+            do {
+                assert_true(mlxcel_engine_next(engine, 60000, &e));
+                assert_true(used + e.text_length < sizeof joined);
+                memcpy(joined + used, e.text, e.text_length);
+                used += e.text_length;
+                if (e.type == MLXCEL_EVENT_TEXT && e.id >= 0)
+                    ids[n++] = e.id;
+            } while (e.type != MLXCEL_EVENT_DONE);
+            assert_int_equal(mlxcel_detokenize(model, ids, n, true, &whole, &length, &error), 0);
+            assert_int_equal(used, length);
+            assert_memory_equal(joined, whole, length);
+            mlxcel_free(whole);
+        }
+        mlxcel_engine_free(engine);
+        mlxcel_model_close(model);
+    }
+}
+
 static void count_warning(mlxcel_log_level level, const char *line, void *user) {
     if (level == MLXCEL_LOG_WARN && strstr(line, "context"))
         ++*(int *)user;
@@ -532,6 +571,7 @@ int main(void) {
         cmocka_unit_test(requests_can_be_cancelled_and_refused),
         cmocka_unit_test(a_model_has_one_engine_at_a_time),
         cmocka_unit_test(texts_may_hold_nul),
+        cmocka_unit_test(streamed_text_is_the_whole),
         cmocka_unit_test(contexts_have_ends),
         cmocka_unit_test(trace_agrees_with_the_engine),
         cmocka_unit_test(estimate_covers_what_loading_takes),

@@ -12,10 +12,12 @@
 #include "base/mem.h"
 #include "base/team.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void err_context_is_prepended_and_cut(void **state) {
@@ -182,6 +184,14 @@ static void files_are_mapped_read_and_written_whole(void **state) {
     assert_non_null(strstr(err.message, "not a regular file"));
     assert_int_equal(mxc_file_open("/nowhere/x", &file, &err), MXC_E_NOT_FOUND);
     assert_int_equal(mxc_dir_make(path, &err), MXC_E_IO);
+    (void)unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0); /* is written to, not replaced */
+    int fd = open(path, O_RDWR | O_NONBLOCK);
+    char piped[8] = "";
+    assert_int_equal(mxc_file_write(path, "hello", 5, &err), MXC_OK);
+    assert_int_equal(read(fd, piped, sizeof piped), 5);
+    assert_string_equal(piped, "hello");
+    (void)close(fd);
     (void)unlink(path);
     (void)rmdir(sub);
     char *a = mxc_path_join(dir, "a");

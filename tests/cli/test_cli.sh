@@ -87,6 +87,12 @@ check "bad template variables" 2 'chat-template-kwargs.*line 1' -- \
 check "template variables are an object" 2 'not a JSON object' -- \
     "$mlxcel" run "$llama" -p x --chat-template-kwargs '[1]'
 check "system is UTF-8" 2 'UTF-8' -- "$mlxcel" run "$llama" -p x --system $'\xff'
+mkdir "$work/plain"
+cp "$llama"/*.json "$llama"/*.safetensors "$work/plain/"
+check "no chat template" 1 'no-chat-template' -- "$mlxcel" run "$work/plain" -p x -n 1
+check "none wanted" 0 '' -- "$mlxcel" run "$work/plain" -p x -n 1 --no-chat-template
+check "empty variables" 0 '' -- env MLXCEL_CPU= MLXCEL_BACKEND= "$mlxcel" run "$llama" -p x -n 1
+check "bad variable" 2 'MLXCEL_CPU' -- env MLXCEL_CPU=z80 "$mlxcel" run "$llama" -p x -n 1
 check "context of one" 2 'context' -- "$mlxcel" run "$llama" -p x -c 1
 check "context too large" 0 'warning.*context' -- "$mlxcel" run "$llama" -p x -n 1 -c 99999999
 check "closed output" 1 'cannot write' -- bash -c "'$mlxcel' generate '$llama' -p x -n 3 >&-"

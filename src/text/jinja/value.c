@@ -145,12 +145,6 @@ bool mxc_j_dict_get(struct mxc_jrun *run, struct mxc_jdict *d, struct mxc_jval k
     return true;
 }
 
-struct mxc_jval *mxc_j_dict_text(struct mxc_jrun *run, struct mxc_jdict *d, const char *key) {
-    struct mxc_jstr s = {.p = key, .len = strlen(key), .n_cp = SIZE_MAX};
-    struct mxc_jval *value = NULL;
-    return mxc_j_dict_get(run, d, mxc_j_str_val(&s), &value) ? value : NULL;
-}
-
 static bool undef_new(struct mxc_jrun *run, enum mxc_jundef_kind kind, const char *text,
                       struct mxc_jval *out) {
     struct mxc_jundef *undef = mxc_j_alloc(run, 1, sizeof *undef);

@@ -218,7 +218,6 @@ bool mxc_j_dict_put(struct mxc_jrun *run, struct mxc_jdict *d, struct mxc_jval k
 /* *out: the entry's value or NULL. */
 bool mxc_j_dict_get(struct mxc_jrun *run, struct mxc_jdict *d, struct mxc_jval key,
                     struct mxc_jval **out);
-struct mxc_jval *mxc_j_dict_text(struct mxc_jrun *run, struct mxc_jdict *d, const char *key);
 bool mxc_j_undef_name(struct mxc_jrun *run, const char *name, struct mxc_jval *out);
 bool mxc_j_undef_hint(struct mxc_jrun *run, const char *hint, struct mxc_jval *out);
 bool mxc_j_undef_member(struct mxc_jrun *run, struct mxc_jval object, struct mxc_jval member,
