@@ -2,6 +2,7 @@
 #include "base/map.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -13,8 +14,8 @@ struct mxc_map_slot {
 };
 
 void mxc_map_init(struct mxc_map *map) {
-    *map = (struct mxc_map){.seed = (mxc_clock_ns() ^ (uint64_t)(uintptr_t)map) *
-                                    0x9E3779B97F4A7C15u};
+    *map =
+        (struct mxc_map){.seed = (mxc_clock_ns() ^ (uint64_t)(uintptr_t)map) * 0x9E3779B97F4A7C15u};
 }
 
 void mxc_map_fini(struct mxc_map *map) {

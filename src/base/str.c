@@ -90,6 +90,13 @@ bool mxc_utf8_valid(const char *bytes, size_t length) {
     return true;
 }
 
+int mxc_hex_digit(char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
 bool mxc_parse_i64(const char *text, int64_t *out) {
     char *end;
     errno = 0;

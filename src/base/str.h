@@ -24,6 +24,7 @@ size_t mxc_utf8_decode(const char *bytes, size_t length, uint32_t *cp);
 /* Writes 1 to 4 bytes; surrogates and values above U+10FFFF become U+FFFD. Returns the length. */
 size_t mxc_utf8_encode(uint32_t cp, char out[4]);
 bool mxc_utf8_valid(const char *bytes, size_t length);
+int mxc_hex_digit(char c); /* its value, -1: none */
 /* Whole-string parses: false (and *out untouched) on rest, overflow, or emptiness. */
 bool mxc_parse_i64(const char *text, int64_t *out);
 bool mxc_parse_f64(const char *text, double *out);

@@ -93,9 +93,9 @@ static void test_name(const struct mlxcel_bench *b, char text[64]) {
 static double share(const struct row *row) {
     if (!row->limits)
         return 0;
-    if (row->bench.n_prompt)
+    if (row->bench.n_prompt && row->limits->int8_tops > 0)
         return 2 * (double)row->info->parameters * row->mean / (row->limits->int8_tops * 1e12);
-    if (row->bench.n_sequences == 1)
+    if (!row->bench.n_prompt && row->bench.n_sequences == 1)
         return (double)row->info->file_bytes * row->mean / (row->limits->read_gbs * 1e9);
     return 0;
 }

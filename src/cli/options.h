@@ -93,7 +93,7 @@ struct mxc_sampling_args {
         {MXC_ARG_REAL, "--dry-multiplier", "X", "0: off (0)", &(s)->dry_multiplier, 0,               \
          100,          &(s)->set[11]},                                                               \
         {MXC_ARG_REAL, "--dry-base", "X", "(1.75)", &(s)->dry_base, 1, 100, &(s)->set[12]},          \
-        {MXC_ARG_INT, "--dry-allowed-length", "N", "(2)", &(s)->dry_allowed_length, 0,               \
+        {MXC_ARG_INT, "--dry-allowed-length", "N", "(2)", &(s)->dry_allowed_length, 1,               \
          1 << 20,     &(s)->set[13]},                                                                \
         {MXC_ARG_INT, "--dry-penalty-last-n", "N", "-1: all (-1)", &(s)->dry_last_n, -1,             \
          1 << 30,     &(s)->set[14]},                                                                \

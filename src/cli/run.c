@@ -188,25 +188,14 @@ static int converse(struct mxc_session *session) {
 
 static int run(int argc, char **argv) {
     struct mxc_session s;
-    const char *words[1], *model = NULL;
     bool exit_now;
-    mxc_session_init(&s, &mxc_command_run);
-    const struct mxc_arg args[] = {
-        {MXC_ARG_TEXT, "-m, --model", "MODEL", "the model, if not the first word", &model, 0, 0,
-         NULL},
-        MXC_SESSION_ARGS(&s),
-        MXC_MODEL_ARGS(&s.model_args),
-        MXC_SAMPLING_ARGS(&s.sampling),
-    };
-    int n = mxc_args_parse(s.command, args, MXC_COUNT(args), argc, argv, words, 1, &exit_now);
-    if (n < 0 || exit_now)
-        return n < 0 ? 2 : 0;
-    if ((n == 1) == (model != NULL))
-        return mxc_term_usage(s.command->name, n ? "MODEL is given twice" : "MODEL is missing");
+    int status = mxc_session_parse(&s, &mxc_command_run, argc, argv, &exit_now);
+    if (status || exit_now)
+        return status;
     bool one_shot = s.prompt || s.file || !mxc_term_is_tty(STDIN_FILENO);
     if (s.json && !one_shot)
         return mxc_term_usage(s.command->name, "--json needs --prompt, --file or standard input");
-    int status = mxc_session_open(&s, n ? words[0] : model);
+    status = mxc_session_open(&s);
     if (!status)
         status = one_shot ? mxc_session_one_shot(&s) : converse(&s);
     mxc_session_fini(&s);

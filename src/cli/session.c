@@ -2,19 +2,55 @@
 #define _GNU_SOURCE
 #include "cli/session.h"
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/term.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { MAX_PROMPT = 64 << 20 };
 
-void mxc_session_init(struct mxc_session *session, const struct mxc_command *command) {
-    *session = (struct mxc_session){.command = command, .max_tokens = -1};
+int mxc_session_parse(struct mxc_session *s, const struct mxc_command *command, int argc,
+                      char **argv, bool *exit_now) {
+    const char *words[1], *model = NULL;
+    *s = (struct mxc_session){.command = command, .max_tokens = -1};
+    const struct mxc_arg args[] = {
+        {MXC_ARG_TEXT, "-m, --model", "MODEL", "the model, if not the first word", &model, 0, 0,
+         NULL},
+        {MXC_ARG_TEXT, "-p, --prompt", "TEXT", "the prompt; else standard input", &s->prompt, 0, 0,
+         NULL},
+        {MXC_ARG_TEXT, "-f, --file", "FILE", "take the prompt from a file", &s->file, 0, 0, NULL},
+        {MXC_ARG_TEXT, "-sys, --system", "TEXT", "system message", &s->system, 0, 0, NULL},
+        {MXC_ARG_INT, "-n, --max-tokens, --n-predict, --predict", "N",
+         "tokens to generate; -1: to EOS or the context (-1)", &s->max_tokens, -1, 1 << 30, NULL},
+        {MXC_ARG_LIST, "-r, --stop, --reverse-prompt", "TEXT", "end the answer before TEXT",
+         &s->stop, 0, 0, NULL},
+        {MXC_ARG_FLAG, "--ignore-eos", NULL, "go on after end-of-sequence tokens", &s->ignore_eos,
+         0, 0, NULL},
+        {MXC_ARG_LIST, "--image", "FILE", "a picture (for families that see; none does yet)",
+         &s->images, 0, 0, NULL},
+        {MXC_ARG_FLAG, "--no-chat-template", NULL, "complete the prompt as raw text",
+         &s->no_chat_template, 0, 0, NULL},
+        {MXC_ARG_TEXT, "--chat-template-kwargs", "JSON", "an object of more template variables",
+         &s->template_vars, 0, 0, NULL},
+        {MXC_ARG_FLAG, "--show-reasoning", NULL, "print what the model thinks too",
+         &s->show_reasoning, 0, 0, NULL},
+        {MXC_ARG_FLAG, "--stats", NULL, "print a line of figures after an answer", &s->stats, 0, 0,
+         NULL},
+        {MXC_ARG_FLAG, "--json", NULL, "print the answer as one JSON object", &s->json, 0, 0, NULL},
+        MXC_MODEL_ARGS(&s->model_args),
+        MXC_SAMPLING_ARGS(&s->sampling),
+    };
+    int n = mxc_args_parse(command, args, MXC_COUNT(args), argc, argv, words, 1, exit_now);
+    if (n < 0 || *exit_now)
+        return n < 0 ? 2 : 0;
+    if ((n == 1) == (model != NULL))
+        return mxc_term_usage(command->name, n ? "MODEL is given twice" : "MODEL is missing");
+    s->name = n ? words[0] : model;
+    return 0;
 }
 
 /* What can be told to be wrong before a model is loaded. 0 or an exit status. */
@@ -24,6 +60,8 @@ static int check(const struct mxc_session *s) {
     json_t *vars = NULL;
     if (s->prompt && s->file)
         return mxc_term_usage(command, "--prompt and --file exclude each other");
+    if (s->images.n)
+        return mxc_term_error("--image: no supported family sees pictures yet");
     if (s->no_chat_template && (s->system || s->template_vars))
         return mxc_term_usage(command, "%s needs a chat template",
                               s->system ? "--system" : "--chat-template-kwargs");
@@ -39,7 +77,7 @@ static int check(const struct mxc_session *s) {
     return object ? 0 : mxc_term_usage(command, "--chat-template-kwargs: not a JSON object");
 }
 
-int mxc_session_open(struct mxc_session *s, const char *model) {
+int mxc_session_open(struct mxc_session *s) {
     struct mlxcel_model_options options;
     struct mlxcel_error error;
     int status = check(s);
@@ -51,7 +89,7 @@ int mxc_session_open(struct mxc_session *s, const char *model) {
     if (!s->model_args.max_sequences)
         options.max_sequences = 1;
     mxc_term_catch_interrupt();
-    status = mxc_options_open(s->command->name, &s->model_args, model, &options, &s->model);
+    status = mxc_options_open(s->command->name, &s->model_args, s->name, &options, &s->model);
     if (status)
         return status;
     if (mlxcel_engine_new(s->model, &s->engine, &error))
@@ -66,25 +104,26 @@ void mxc_session_fini(struct mxc_session *session) {
     session->model = NULL;
 }
 
-static int read_input(char **prompt, size_t *length) {
+/* All of a stream that may be a pipe: standard input, or what the user named. */
+static int read_stream(int fd, const char *name, char **text, size_t *length) {
     struct mxc_buf buf;
+    struct mxc_err err;
     char chunk[65536];
     int status = 0;
     mxc_buf_init(&buf, MAX_PROMPT);
     for (;;) {
-        ssize_t n = read(STDIN_FILENO, chunk, sizeof chunk);
+        ssize_t n = read(fd, chunk, sizeof chunk);
         if (n < 0 && errno == EINTR && !mxc_term_interrupted())
             continue;
         if (n < 0)
-            status = mxc_term_error("standard input: %s", strerror(errno));
+            status = mxc_term_error("%s: cannot read: %s", name, strerror(errno));
         if (n <= 0 || !mxc_buf_append(&buf, chunk, (size_t)n))
             break;
     }
-    struct mxc_err err;
     if (!status && mxc_buf_status(&buf, &err))
-        status = mxc_term_error("standard input: %s", err.message);
+        status = mxc_term_error("%s: %s", name, err.message);
     *length = buf.length;
-    if (!status && !(*prompt = mxc_buf_take(&buf)))
+    if (!status && !(*text = mxc_buf_take(&buf)))
         status = mxc_term_error("out of memory");
     mxc_buf_fini(&buf);
     return status;
@@ -92,24 +131,27 @@ static int read_input(char **prompt, size_t *length) {
 
 int mxc_session_prompt(const struct mxc_session *s, char **prompt) {
     const char *source = s->file ? s->file : "standard input";
-    struct mxc_err err;
+    char *text = NULL;
     size_t length;
     if (s->prompt) {
         *prompt = mxc_mem_strdup(s->prompt);
         return *prompt ? 0 : mxc_term_error("out of memory");
     }
-    if (s->file) {
-        if (mxc_file_read(s->file, MAX_PROMPT, prompt, &length, &err))
-            return mxc_term_error("%s", err.message);
-    } else {
-        int status = read_input(prompt, &length);
-        if (status)
-            return status;
+    int fd = s->file ? open(s->file, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
+    if (fd < 0)
+        return mxc_term_error("%s: cannot open: %s", source, strerror(errno));
+    int status = read_stream(fd, source, &text, &length);
+    if (s->file)
+        (void)close(fd);
+    if (!status && memchr(text, 0, length))
+        status = mxc_term_error("%s: a prompt with a NUL character", source);
+    if (status) {
+        mxc_mem_free(text);
+        return status;
     }
-    if (memchr(*prompt, 0, length))
-        return mxc_term_error("%s: a prompt with a NUL character", source);
-    if (length && (*prompt)[length - 1] == '\n')
-        (*prompt)[length - 1] = 0;
+    if (length && text[length - 1] == '\n')
+        text[length - 1] = 0;
+    *prompt = text;
     return 0;
 }
 

@@ -3,7 +3,6 @@
  * Nothing is left open or allocated when a step of it fails. */
 #include "engine/load.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/blocks.h"
 #include "models/family.h"
@@ -74,7 +73,6 @@ static enum mxc_code open_backend(const struct mxc_load_options *options,
 enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *options,
                              struct mxc_model **model, struct mxc_err *err) {
     enum mxc_code code;
-    uint64_t start = mxc_clock_ns();
     struct mxc_model *m = mxc_mem_zalloc(1, sizeof *m);
     if (!m)
         return mxc_err_nomem(err);
@@ -89,7 +87,6 @@ enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *op
     m->options.progress = NULL;
     m->options.progress_user = NULL;
     m->options.backend = NULL;
-    m->load_ns = mxc_clock_ns() - start;
     *model = m;
     m = NULL;
 out:

@@ -44,7 +44,6 @@ struct mxc_model {
     struct mxc_plan *plan;
     struct mxc_plan_memory memory;
     struct mxc_load_options options; /* without progress and backend name */
-    uint64_t load_ns;
 };
 enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *options,
                              struct mxc_model **model, struct mxc_err *err) MXC_MUST;

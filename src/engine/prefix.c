@@ -212,7 +212,8 @@ bool mxc_prefix_evict(struct mxc_prefix *prefix, enum mxc_kv_kind kind) {
     return done;
 }
 
-/* A parent's number is mostly lower than its child's, so a walk from the end is nearly all of it. */
+/* A parent's number is mostly lower than its child's, so a walk from the end is nearly all of it.
+ */
 void mxc_prefix_clear(struct mxc_prefix *prefix) {
     for (bool again = true; again;) {
         again = false;

@@ -121,19 +121,12 @@ static bool valid_utf8(const char *p, const char *end) {
     return true;
 }
 
-static int hex(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 static bool hex4(const char *p, const char *end, uint32_t *out) {
     uint32_t v = 0;
     if (end - p < 4)
         return false;
     for (int i = 0; i < 4; i++) {
-        int h = hex(p[i]);
+        int h = mxc_hex_digit(p[i]);
         if (h < 0)
             return false;
         v = v << 4 | (uint32_t)h;

@@ -252,10 +252,6 @@ void mxc_chat_close(struct mxc_chat *chat) {
     mxc_mem_free(chat);
 }
 
-bool mxc_chat_has_template(const struct mxc_chat *chat) {
-    return chat->text || chat->tool_text;
-}
-
 enum mxc_code mxc_chat_render(const struct mxc_chat *chat, const json_t *variables,
                               const struct mxc_jinja_options *options,
                               struct mxc_jinja_result *result, struct mxc_err *err) {

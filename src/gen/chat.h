@@ -48,8 +48,6 @@ void mxc_chat_close(struct mxc_chat *chat); /* NULL is fine */
 enum mxc_code mxc_chat_render(const struct mxc_chat *chat, const json_t *variables,
                               const struct mxc_jinja_options *options,
                               struct mxc_jinja_result *result, struct mxc_err *err) MXC_MUST;
-/* Whether there is a chat template, be it a broken one. */
-bool mxc_chat_has_template(const struct mxc_chat *chat);
 /* Ids of text as it is, appended. With add_special a BOS written in the text is not doubled. */
 enum mxc_code mxc_chat_text(const struct mxc_chat *chat, const char *text, size_t length,
                             struct mxc_encode_options options, struct mxc_ids *ids,

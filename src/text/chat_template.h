@@ -24,10 +24,6 @@ enum mxc_code mxc_chat_template_new(const struct mxc_chat_template_source *sourc
                                     struct mxc_chat_template **chat, struct mxc_err *err) MXC_MUST;
 void mxc_chat_template_free(struct mxc_chat_template *chat);
 
-size_t mxc_chat_template_count(const struct mxc_chat_template *chat);
-/* The name of template i ("default" for an unnamed one). */
-const char *mxc_chat_template_name(const struct mxc_chat_template *chat, size_t i);
-
 /* Renders vars (messages, tools, add_generation_prompt, any others; tokens are filled in). Which
  * template: name, or with NULL the one named "tool_use" when vars holds a non-empty "tools" and
  * there is one, else the default. options may be NULL; its tokens are ignored. As in

@@ -122,13 +122,6 @@ enum mxc_code mxc_decode_plan_init(struct mxc_decode_plan *plan, const struct mx
     return MXC_OK;
 }
 
-static int hex(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* Value of "<0xNN>"; -1: something else. */
 static int byte_token(const struct mxc_tokdesc *desc, uint32_t id) {
     struct mxc_str s = mxc_tokdesc_bytes(desc, id);
@@ -136,7 +129,7 @@ static int byte_token(const struct mxc_tokdesc *desc, uint32_t id) {
         return -1;
     if (desc->model == MXC_TOK_SPM && desc->tokens[id].type != MXC_TOKEN_BYTE)
         return -1;
-    int h = hex(s.ptr[3]), l = hex(s.ptr[4]);
+    int h = mxc_hex_digit(s.ptr[3]), l = mxc_hex_digit(s.ptr[4]);
     return h < 0 || l < 0 ? -1 : h * 16 + l;
 }
 

@@ -45,13 +45,25 @@ void mxc_text_fini(struct mxc_text *text) {
 
 void mxc_text_clear(struct mxc_text *text) {
     text->length = 0;
-    text->failed = false;
+    text->failed = text->full = false;
+}
+
+enum mxc_code mxc_text_status(const struct mxc_text *text, struct mxc_err *err) {
+    if (!text->failed)
+        return MXC_OK;
+    return text->full
+               ? mxc_err_set(err, MXC_E_LIMIT, "text is longer than %d bytes", MXC_TEXT_MAX_BYTES)
+               : mxc_err_nomem(err);
 }
 
 static bool reserve(struct mxc_text *text, size_t more) {
     size_t need, cap = text->capacity ? text->capacity : 64;
-    if (text->failed || !mxc_size_add(text->length, more, &need))
+    if (text->failed)
         return false;
+    if (!mxc_size_add(text->length, more, &need) || need > MXC_TEXT_MAX_BYTES) {
+        text->failed = text->full = true;
+        return false;
+    }
     if (need <= text->capacity)
         return true;
     while (cap < need)
@@ -424,7 +436,7 @@ enum mxc_code mxc_normalizer_run(const struct mxc_normalizer *normalizer, struct
         *text = *spare;
         *spare = swap;
     }
-    return text->failed ? mxc_err_nomem(err) : MXC_OK;
+    return mxc_text_status(text, err);
 }
 
 static enum mxc_code init_step(struct step *step, const struct mxc_tok_step *spec,

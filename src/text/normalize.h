@@ -7,13 +7,16 @@
 #include "base/tokdesc.h"
 #include "text/regex.h"
 
-/* Growing text. Failed appends are sticky, as in mxc_buf. */
+/* Growing text of at most MXC_TEXT_MAX_BYTES. Failed appends are sticky, as in mxc_buf. */
+enum { MXC_TEXT_MAX_BYTES = 1 << 30 };
 struct mxc_text {
     char *data;
     uint8_t *tags; /* NULL unless tagged */
     size_t length, capacity;
-    bool tagged, failed;
+    bool tagged, failed, full; /* full: the maximum is why it failed */
 };
+/* MXC_OK, or MXC_E_LIMIT / MXC_E_NOMEM when an append failed. */
+enum mxc_code mxc_text_status(const struct mxc_text *text, struct mxc_err *err) MXC_MUST;
 
 void mxc_text_init(struct mxc_text *text, bool tagged);
 void mxc_text_fini(struct mxc_text *text);

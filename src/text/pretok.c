@@ -227,14 +227,12 @@ static enum mxc_code run_rewrite(const struct op *op, struct mxc_text *text, boo
             }
         }
         if (out->failed)
-            return mxc_err_nomem(err);
-        if (out->length > INT32_MAX)
-            return mxc_err_set(err, MXC_E_LIMIT, "text is longer than 2 GiB");
+            return mxc_text_status(out, err);
         *piece = (struct mxc_piece){(uint32_t)start, (uint32_t)(out->length - start)};
     }
     mxc_text_clear(text);
     mxc_text_append(text, out->data, out->length, NULL, 0);
-    return text->failed ? mxc_err_nomem(err) : MXC_OK;
+    return mxc_text_status(text, err);
 }
 
 enum mxc_code mxc_pretok_run(const struct mxc_pretok *pretok, struct mxc_text *text, bool at_start,

@@ -160,7 +160,7 @@ static enum mxc_code sanitize(struct encoder *e) {
     struct mxc_text swap = *in;
     *in = *out;
     *out = swap;
-    return in->failed ? mxc_err_nomem(e->err) : MXC_OK;
+    return mxc_text_status(in, e->err);
 }
 
 static enum mxc_code join(struct encoder *e, const struct mxc_text_span *spans, size_t n) {
@@ -218,9 +218,6 @@ static enum mxc_code encode_segment(struct encoder *e, size_t start, size_t end)
         return mxc_err_nomem(e->err);
     if ((code = mxc_normalizer_run(e->t->normalizer, seg, &e->spare, e->regex, e->err)))
         return code;
-    if (seg->length > MXC_TOKENIZER_MAX_BYTES)
-        return mxc_err_set(e->err, MXC_E_LIMIT, "normalised text is longer than %d bytes",
-                           MXC_TOKENIZER_MAX_BYTES);
     if (mxc_added_is_empty(e->t->normalized))
         return encode_part(e, seg, start == 0);
     struct mxc_added_match m;

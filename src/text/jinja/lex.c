@@ -208,13 +208,6 @@ static bool lex_root(struct mxc_jlex *lex, struct mxc_jtoken *token) {
     return true;
 }
 
-static int hex(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* One escape at s (behind the backslash). Returns the bytes used, 0 for a broken one. */
 static size_t unescape(const char *s, size_t n, char *out, size_t *n_out) {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -245,7 +238,7 @@ static size_t unescape(const char *s, size_t n, char *out, size_t *n_out) {
     }
     uint32_t cp = 0;
     for (size_t i = 1; i <= digits; i++) {
-        int h = i < n ? hex(s[i]) : -1;
+        int h = i < n ? mxc_hex_digit(s[i]) : -1;
         if (h < 0)
             return 0;
         cp = cp << 4 | (uint32_t)h;
@@ -294,7 +287,7 @@ static size_t match_digits(const struct mxc_jlex *lex, size_t i, int base) {
     size_t end = i;
     for (;;) {
         size_t j = end + (end > i && at(lex, end) == '_');
-        int h = hex(at(lex, j));
+        int h = mxc_hex_digit(at(lex, j));
         if (h < 0 || h >= base)
             return end;
         end = j + 1;
