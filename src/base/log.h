@@ -1,4 +1,4 @@
-/* Log: one process-wide sink (the only mutable global besides the CPU mask). Silent by default. */
+/* Log: one process-wide sink. Silent by default. */
 #ifndef MXC_BASE_LOG_H
 #define MXC_BASE_LOG_H
 

@@ -1,6 +1,7 @@
 /* Team: n threads that run one function together and meet at barriers. The caller is worker 0.
  * Waiting spins at most 20 us and then parks on a futex, so an idle team costs nothing and busy
- * neighbours are not starved. Workers are pinned to the cores of the process's affinity mask.
+ * neighbours are not starved. Workers are pinned to the cores of the process's affinity mask, the
+ * caller stays where it is.
  * Thread rules: one thread at a time calls run; barrier only inside run, by every worker. */
 #ifndef MXC_BASE_TEAM_H
 #define MXC_BASE_TEAM_H

@@ -91,19 +91,12 @@ static enum mxc_code take_cp(struct parser *ps, uint32_t *cp) {
     return MXC_OK;
 }
 
-static int hex_value(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* min to max hex digits. */
 static enum mxc_code take_hex(struct parser *ps, int min, int max, uint32_t *cp) {
     uint32_t v = 0;
     int n = 0;
-    while (n < max && more(ps) && hex_value(*ps->p) >= 0) {
-        v = v * 16 + (uint32_t)hex_value(*ps->p++);
+    while (n < max && more(ps) && mxc_hex_digit(*ps->p) >= 0) {
+        v = v * 16 + (uint32_t)mxc_hex_digit(*ps->p++);
         n++;
     }
     if (n < min || v > 0x10FFFF)

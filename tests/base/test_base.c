@@ -100,6 +100,15 @@ static void buf_grows_to_its_maximum(void **state) {
     assert_false(mxc_buf_putc(&buf, 'x'));
     assert_int_equal(mxc_buf_status(&buf, &err), MXC_E_LIMIT);
     mxc_buf_clear(&buf);
+    assert_int_equal(mxc_buf_status(&buf, &err), MXC_OK);
+    assert_false(mxc_buf_append(&buf, "x", 101)); /* one long piece on an empty buffer */
+    assert_int_equal(mxc_buf_status(&buf, &err), MXC_E_LIMIT);
+    mxc_buf_fini(&buf);
+    mxc_mem_fail_at(1);
+    assert_false(mxc_buf_putc(&buf, 'x'));
+    mxc_mem_fail_at(0);
+    assert_int_equal(mxc_buf_status(&buf, &err), MXC_E_NOMEM);
+    mxc_buf_clear(&buf);
     assert_true(mxc_buf_utf8(&buf, 0x1F680) && mxc_buf_utf8(&buf, 0xD800));
     char *text = mxc_buf_take(&buf);
     assert_string_equal(text, "\xF0\x9F\x9A\x80\xEF\xBF\xBD");

@@ -76,6 +76,22 @@ static size_t put(char *out, const uint32_t *cps, size_t n) {
     return k;
 }
 
+/* Steps that make a text longer and longer meet a bound, not the end of memory. */
+static void test_bound(void **state) {
+    (void)state;
+    struct mxc_err err;
+    struct mxc_text text;
+    mxc_text_init(&text, true);
+    mxc_text_append(&text, "ab", 2, NULL, 1);
+    assert_int_equal(mxc_text_status(&text, &err), MXC_OK);
+    mxc_text_append(&text, "", (size_t)MXC_TEXT_MAX_BYTES - 1, NULL, 1); /* not read */
+    assert_int_equal(mxc_text_status(&text, &err), MXC_E_LIMIT);
+    assert_int_equal(text.length, 2);
+    mxc_text_clear(&text);
+    assert_int_equal(mxc_text_status(&text, &err), MXC_OK);
+    mxc_text_fini(&text);
+}
+
 /* Each code point that utf8proc knows: alone, after a letter, before marks, among Jamo. */
 static void test_forms(void **state) {
     (void)state;
@@ -191,9 +207,9 @@ static void test_other_steps(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_categories),  cmocka_unit_test(test_names),
-        cmocka_unit_test(test_case),        cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_many_marks),  cmocka_unit_test(test_tags_follow),
-        cmocka_unit_test(test_other_steps),
+        cmocka_unit_test(test_case),        cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_forms),       cmocka_unit_test(test_many_marks),
+        cmocka_unit_test(test_tags_follow), cmocka_unit_test(test_other_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

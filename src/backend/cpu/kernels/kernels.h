@@ -69,7 +69,7 @@ struct mxc_activation {
 
 /* ---- packing (pack.c, ISA-independent bytes; the same packed bytes serve every ISA level) */
 
-/* Fills everything but data for one matrix. precision as in backend.h (EXACT or FAST only). */
+/* Fills everything but data for one matrix. exact: the layout is F32, whatever the storage. */
 enum mxc_code mxc_pack_form(const struct mxc_tensor *tensor, bool exact, struct mxc_packed *packed,
                             struct mxc_err *err) MXC_MUST;
 int32_t mxc_packed_strips(const struct mxc_packed *packed);
