@@ -10,6 +10,11 @@
  *              function its comment names. Text handed out as `char *` is released by mlxcel_free.
  *   Threads    A model may be shared by any number of threads for everything but opening and
  *              closing. An engine owns a thread; its functions may be called from any thread.
+ *   Files      A model reads rows of its files while it runs: do not truncate or rewrite them in
+ *              place (replace them by rename).
+ *   Process    Threads of the library run with all signals blocked. Nothing survives fork. Numbers
+ *              are read with the C locale's decimal point: leave LC_NUMERIC as it is. Threads that
+ *              submit messages or render templates need 512 KiB of stack.
  *   Printing   The library never prints, exits or aborts. mlxcel_log_set receives diagnostics.
  *   Structs    Options are initialised by their _init function, so that new fields get defaults. */
 #ifndef MLXCEL_H

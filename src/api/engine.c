@@ -299,6 +299,7 @@ mlxcel_status mlxcel_engine_new(struct mlxcel_model *model, struct mlxcel_engine
     e->more_ready = !pthread_condattr_init(&attr) &&
                     !pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) &&
                     !pthread_cond_init(&e->more, &attr);
+    (void)pthread_condattr_destroy(&attr);
     const struct mxc_engine_target target = mxc_model_target(model->loaded);
     enum mxc_code code =
         e->mutex_ready && e->more_ready ? mxc_loop_new(&e->loop, &err) : mxc_err_nomem(&err);

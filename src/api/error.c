@@ -42,8 +42,11 @@ static void forward(enum mxc_log_level level, const char *line, void *user) {
 }
 
 void mlxcel_log_set(mlxcel_log_fn *sink, mlxcel_log_level max_level, void *user) {
+    mxc_log_set(NULL, MXC_LOG_ERROR,
+                NULL); /* first, so that nothing is handed to a half-set sink */
     public_sink = sink;
-    mxc_log_set(sink ? forward : NULL, (enum mxc_log_level)max_level, user);
+    if (sink)
+        mxc_log_set(forward, (enum mxc_log_level)max_level, user);
 }
 
 mlxcel_status mxc_api_fail(const struct mxc_err *err, struct mlxcel_error *error) {

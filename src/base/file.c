@@ -121,13 +121,17 @@ enum mxc_code mxc_file_write(const char *path, const void *data, size_t length,
                              struct mxc_err *err) {
     struct stat st;
     bool in_place = !stat(path, &st) && !S_ISREG(st.st_mode);
-    size_t n = strlen(path) + 5;
+    size_t n = strlen(path) + 32;
     char *tmp = mxc_mem_alloc(n);
     if (!tmp)
         return mxc_err_nomem(err);
-    (void)snprintf(tmp, n, in_place ? "%s" : "%s.tmp", path);
+    /* a name of our own that must not exist: two writers do not meet, no link is followed */
+    int flags = in_place ? O_WRONLY | O_CLOEXEC : O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    (void)snprintf(tmp, n, in_place ? "%s" : "%s.%ld.tmp", path, (long)getpid());
     enum mxc_code code = MXC_OK;
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (!in_place)
+        (void)unlink(tmp); /* of an earlier process with our number */
+    int fd = open(tmp, flags, 0644);
     if (fd < 0) {
         code = fail(err, tmp, "create");
         goto out;

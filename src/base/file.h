@@ -24,8 +24,8 @@ void mxc_file_drop(const struct mxc_file *file, size_t offset, size_t bytes);
 /* Reads a whole file of at most max_bytes into a NUL-terminated buffer owned by the caller. */
 enum mxc_code mxc_file_read(const char *path, size_t max_bytes, char **data, size_t *length,
                             struct mxc_err *err) MXC_MUST;
-/* Writes path.tmp, syncs, renames: readers see the old file or the whole new one. A path that is
- * there and no regular file (a device, a pipe) is written to, not replaced. */
+/* Writes a file beside it, syncs, renames: readers see the old file or the whole new one. A path
+ * that is there and no regular file (a device, a pipe) is written to, not replaced. */
 enum mxc_code mxc_file_write(const char *path, const void *data, size_t length,
                              struct mxc_err *err) MXC_MUST;
 bool mxc_file_exists(const char *path); /* regular file or link to one */

@@ -1,25 +1,19 @@
-/* JSON helpers over jansson. jansson allocates through mxc_mem, so fault tests reach it. */
+/* JSON helpers over jansson: parsing with our messages, typed fields, dumping to our memory.
+ * jansson's allocator is left alone, since setting it would hit a host program's jansson too; what
+ * is handed out as text comes from mxc_mem. Values themselves are jansson's: json_decref. A key
+ * that stands twice is an error, numbers out of range are refused by the getters, and null counts
+ * as absent, as in the files that we read. */
 #include "base/json.h"
 
+#include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
-
-static void install_allocator(void) {
-    json_set_alloc_funcs(mxc_mem_alloc, mxc_mem_free);
-}
-
-static void init_once(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, install_allocator);
-}
 
 enum mxc_code mxc_json_parse(const char *text, size_t length, const char *name, json_t **root,
                              struct mxc_err *err) {
-    init_once();
     json_error_t e;
     json_t *value =
         json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
@@ -103,7 +97,15 @@ enum mxc_code mxc_json_get_string(const json_t *object, const char *key, const c
     return MXC_OK;
 }
 
+static int append(const char *bytes, size_t length, void *buf) {
+    return mxc_buf_append(buf, bytes, length) ? 0 : -1;
+}
+
 char *mxc_json_dump(const json_t *value) {
-    init_once();
-    return json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    struct mxc_buf buf;
+    mxc_buf_init(&buf, SIZE_MAX / 4);
+    bool ok = !json_dump_callback(value, append, &buf, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = ok ? mxc_buf_take(&buf) : NULL;
+    mxc_buf_fini(&buf);
+    return text;
 }

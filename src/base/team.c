@@ -1,10 +1,16 @@
-/* Team: persistent pinned workers; one generation barrier that spins 20 us and then parks. */
+/* Team: persistent pinned workers and one generation barrier. A worker meets the caller when work
+ * is there and again when it is done; in between everybody may meet at the same barrier. Waiting
+ * spins at most 20 us and then parks on a futex: a long spin starves a busy neighbour on the same
+ * core, and an immediate futex costs more than a decode step's phases. The barrier's counters lie
+ * on cache lines of their own. fn, arg and stopping are written before a barrier and read after it.
+ */
 #define _GNU_SOURCE
 #include "base/team.h"
 
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -138,7 +144,7 @@ enum mxc_code mxc_team_new(int n_workers, struct mxc_team **out, struct mxc_err 
     team->n_workers = n_workers;
     for (int i = 1; i < n_workers; i++) {
         team->workers[i] = (struct worker){.team = team, .id = i};
-        if (pthread_create(&team->workers[i].thread, NULL, worker_main, &team->workers[i])) {
+        if (!mxc_thread_start(&team->workers[i].thread, worker_main, &team->workers[i])) {
             stop(team, i);
             mxc_mem_free_aligned(team, bytes);
             return mxc_err_set(err, MXC_E_NOMEM, "cannot start thread %d of %d", i, n_workers);

@@ -5,6 +5,7 @@
 #include "engine/thread.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 
@@ -60,10 +61,10 @@ enum mxc_code mxc_loop_new(struct mxc_loop **loop, struct mxc_err *err) {
     struct mxc_loop *l = mxc_mem_zalloc(1, sizeof *l);
     if (!l)
         return mxc_err_nomem(err);
-    pthread_mutex_init(&l->mutex, NULL);
+    pthread_mutex_init(&l->mutex, NULL); /* these three cannot fail with default attributes */
     pthread_cond_init(&l->wake, NULL);
     pthread_cond_init(&l->called, NULL);
-    if (pthread_create(&l->thread, NULL, run, l)) {
+    if (!mxc_thread_start(&l->thread, run, l)) {
         pthread_cond_destroy(&l->wake);
         pthread_cond_destroy(&l->called);
         pthread_mutex_destroy(&l->mutex);
