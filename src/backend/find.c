@@ -1,4 +1,7 @@
-/* Backend registry: the names a build knows. Another backend is one line in the list. */
+/* Backend registry: the names a build knows. Another backend is one line in the list.
+ * In: a name from the user or the environment; missing or empty means the first of the list.
+ * Out: the backend's table, which is constant and lives as long as the program. An unknown name is
+ * an error that lists the known ones. */
 #include "backend/backend.h"
 
 #include <string.h>

@@ -1,4 +1,8 @@
-/* Arena: a list of chunks; an allocation larger than a chunk gets a chunk of its own. */
+/* Arena: a list of chunks of 64 KiB, newest first; an allocation larger than that gets a chunk of
+ * its own size.
+ * In: sizes, rounded up to 16 bytes. Out: zeroed memory that never moves.
+ * Only the newest chunk is filled: what is left in an older one stays unused, which keeps an
+ * allocation a few instructions. The bound counts what callers took, not the chunks. */
 #include "base/arena.h"
 
 #include "base/mem.h"

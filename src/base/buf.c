@@ -1,4 +1,9 @@
-/* Byte buffer: doubling growth under a maximum, sticky failure. */
+/* Byte buffer: one block that doubles under a maximum.
+ * In: bytes, text, printf arguments or code points. Out: a NUL-terminated text that the buffer owns
+ * until take moves it out.
+ * Invariants: length < capacity whenever there is a block, so the NUL always fits; after a failed
+ * append nothing is appended. `full` tells a reached maximum from missing memory, which are
+ * different errors. */
 #include "base/buf.h"
 
 #include "base/mem.h"

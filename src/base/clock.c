@@ -1,4 +1,7 @@
-/* Monotonic clock. */
+/* Monotonic clock: nanoseconds since some fixed point, for durations and as seeds.
+ * In: nothing. Out: a number that never runs backwards while the machine is up; it is no date, and
+ * two runs cannot be compared by it.
+ * On Linux the call cannot fail, so the result of clock_gettime is not looked at. */
 #define _GNU_SOURCE
 #include "base/clock.h"
 

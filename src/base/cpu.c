@@ -1,4 +1,8 @@
-/* CPU features: gcc's and clang's detection covers CPUID and XCR0. */
+/* CPU features and levels: what this CPU can run, and the mask that lowers it.
+ * In: CPUID and XCR0 through the compiler's own detection, MLXCEL_CPU, a mask set by the program,
+ * the affinity of the process. Out: a level, its name, a count of cores.
+ * Invariant: the level told is never above what the CPU has, so no kernel can meet an unknown
+ * instruction. AVX-512 counts only with VNNI and BF16; a CPU with less runs the AVX2 kernels. */
 #define _GNU_SOURCE
 #include "base/cpu.h"
 

@@ -1,4 +1,9 @@
-/* Errors: formatting, context, and the table that maps a code to the outside world. */
+/* Errors: formatting, context, and the table that maps a code to the outside world.
+ * In: a code and printf arguments, some of which come from files and users. Out: one line of UTF-8
+ * in the caller's struct, or only the code when there is none.
+ * Invariant: a message holds no control character and no broken UTF-8, however it was cut, so it
+ * can go to a terminal or into JSON. Adding context keeps code and position.
+ * The table is the only place where exit statuses, HTTP statuses and API error types are chosen. */
 #include "base/err.h"
 
 #include "base/str.h"

@@ -1,4 +1,8 @@
-/* Log: formats a line and hands it to the sink. */
+/* Log: formats a line and hands it to the program's sink.
+ * In: a level and printf arguments. Out: one call of the sink with a line of at most 1,023 bytes;
+ * nothing where there is no sink or the level is not wanted.
+ * The sink stands in plain globals without a lock, because it is set once before other threads run.
+ * The line lies on the stack, so logging never allocates. */
 #include "base/log.h"
 
 #include <stdarg.h>

@@ -1,4 +1,9 @@
-/* Hash map: linear probing, load at most 1/2, copied keys in an arena. */
+/* Hash map: linear probing in a table whose size is a power of two, load at most 1/2.
+ * In: byte strings and 64-bit values. Out: the value of a key. Keys are copied into an arena that
+ * ends with the map, or borrowed.
+ * Invariants: a free slot always exists, so every search ends; nothing is ever removed. Hashes are
+ * kept in the slots, so growing touches no key. Each map has a seed of its own against chosen
+ * collisions. */
 #include "base/map.h"
 
 #include "base/arena.h"

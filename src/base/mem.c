@@ -1,5 +1,9 @@
-/* Allocation with a failure counter for tests. Large aligned buffers come from mmap, so that huge
- * pages can be asked for and memory goes back to the system at once. */
+/* Allocation, and the counter with which tests fail the n-th call and all after it.
+ * In: sizes whose products and sums are checked. Out: memory or NULL; a size of 0 is a valid block.
+ * Large aligned buffers come from mmap: huge pages can be asked for, and memory goes back to the
+ * system at once. The mapping is made too large and trimmed to the alignment, so freeing needs only
+ * pointer and size.
+ * The counter is the one thing shared between threads, and atomic. */
 #define _GNU_SOURCE
 #include "base/mem.h"
 

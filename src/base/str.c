@@ -1,4 +1,9 @@
-/* Slices, UTF-8, number parsing, edit distance, hashing. */
+/* Slices, UTF-8, parsing of numbers, edit distance, hashing. Pure functions without allocation.
+ * In: borrowed bytes, which may hold anything. Out: values; nothing is kept.
+ * UTF-8 decoding takes a malformed byte as one character 0xFFFFFFFF and goes on behind it, so a
+ * loop over any input ends. Overlong forms and surrogates count as malformed; encoding turns what
+ * is no character into U+FFFD.
+ * Numbers must reach to the end of the text. The distance looks at 63 bytes at most. */
 #define _GNU_SOURCE
 #include "base/str.h"
 

@@ -1,5 +1,10 @@
-/* Tokeniser description: growth of its arrays, the index of spellings, merge resolution.
- * The index hashes with a per-process seed, so that a crafted vocabulary cannot aim at one slot. */
+/* Tokeniser description: growth of its arrays, the index of spellings, resolution of merges.
+ * In: tokens, merges and steps as readers find them in files. Out: a description in which every
+ * merge and added token names a token that exists, or an error that tells which does not.
+ * A slot of the index holds 32 bits of hash and the id, so most misses read no spelling. The seed
+ * is drawn per description: a crafted vocabulary cannot aim at one slot.
+ * Merges are looked up in batches that prefetch slots and tokens, since cache misses are what they
+ * cost. */
 #include "base/tokdesc.h"
 
 #include "base/clock.h"

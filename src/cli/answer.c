@@ -1,4 +1,10 @@
-/* Answer: event loop, streaming output, figures. */
+/* Answer: submits one request, prints what streams back, and tells the figures.
+ * In: an engine, a request, how to print. Out: text on standard output as it comes, the whole
+ * answer in struct mxc_answer, an exit status.
+ * Ctrl-C, or a standard output that cannot be written, cancels the request; the loop still runs to
+ * its DONE event, so that the engine is never left with a request nobody reads. It wakes ten times
+ * a second to see them.
+ * With --json nothing streams: the object is printed at the end. */
 #define _GNU_SOURCE
 #include "cli/answer.h"
 

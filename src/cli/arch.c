@@ -1,4 +1,8 @@
-/* mlxcel arch: the architectures this build runs. */
+/* mlxcel arch: the architectures this build runs.
+ * In: the command line. Out: on standard output, each family with its config.json and GGUF names,
+ * as text or as a JSON array.
+ * The list is the library's own (mlxcel_family_at), so it cannot differ from what opens. No file
+ * and no model is touched. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
 

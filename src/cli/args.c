@@ -1,4 +1,9 @@
-/* Command-line options: matching, conversion, help. */
+/* Command-line options: matching, conversion, bounds, help.
+ * In: argv and a table of options. Out: values written where the table points, positional words
+ * borrowed from argv, or a usage error on standard error.
+ * Options may follow positional words; "--" ends them; "--name=value" works for long names only. A
+ * lone "-" is positional (standard input). Values are taken as they come, so "-n -1" works.
+ * What is given twice: the last value wins, lists append. */
 #define _GNU_SOURCE
 #include "cli/args.h"
 
@@ -8,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Calls back for each name of "-n, --max-tokens"; returns whether one equals text. */
+/* Whether one of the names of "-n, --max-tokens" is the text. */
 static bool has_name(const char *names, const char *text, size_t length) {
     while (*names) {
         size_t n = strcspn(names, ",");

@@ -1,5 +1,10 @@
-/* mlxcel bench: prompt and generation speed as llama-bench tells them, batch sizes, and, with
- * --limits, what the machine can do and the share of it that was reached. */
+/* mlxcel bench: prompt and generation speed in the terms of llama-bench, over lists of lengths,
+ * batch sizes, depths and thread counts; with --limits also what the machine can do and the share
+ * reached.
+ * In: the command line and a model. Out: a Markdown table, row by row, or one JSON array at the
+ * end.
+ * A model is opened anew for each number of threads, since its team is fixed at opening. Every case
+ * has one warm-up run that is not counted; mean and sample deviation are of the others. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
 
@@ -163,7 +168,7 @@ static int run_model(struct bench *b, int64_t threads, const struct values *prom
                      "f32 %.2f TFLOP/s\n",
                      (long long)threads, limits.read_gbs, limits.int8_tops, limits.bf16_tflops,
                      limits.f32_tflops);
-    status = mxc_options_open("bench", &b->model, b->name, &options, &model);
+    status = mxc_options_open(&b->model, b->name, &options, &model);
     if (status)
         return status;
     for (size_t d = 0; d < depths->n; d++)

@@ -1,4 +1,8 @@
-/* mlxcel download: a repository of a Hugging-Face-compatible hub into the store. */
+/* mlxcel download: a repository of a Hugging-Face-compatible hub into the store.
+ * In: the command line, HF_ENDPOINT and HF_TOKEN (read by store/). Out: the files on disk, progress
+ * on standard error, the path on standard output.
+ * Ctrl-C is passed to the download through the progress function's answer; what has arrived stays
+ * and the same command goes on from there. All checking and writing is store/'s. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
 

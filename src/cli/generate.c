@@ -1,4 +1,8 @@
-/* mlxcel generate: one prompt, one answer. */
+/* mlxcel generate: one prompt, one answer.
+ * In: the command line, and the prompt from it, a file or standard input. Out: the answer on
+ * standard output and an exit status.
+ * All of it is session.c's; the command differs from run only in that it never starts a
+ * conversation, also on a terminal. */
 #include "cli/commands.h"
 #include "cli/session.h"
 

@@ -1,4 +1,9 @@
-/* mlxcel inspect: architecture, tensors, quantisation, and the memory a checkpoint would take. */
+/* mlxcel inspect: architecture, tensors, quantisation, and the memory a checkpoint would take.
+ * In: a model's config and weights, read through format/. Out: a report as text or as one JSON
+ * object.
+ * It works for architectures that cannot run: config and tensors are read without a family, and why
+ * the estimate was refused is part of the report.
+ * Invariant: what was opened is closed in run(), whichever step failed. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
 

@@ -1,4 +1,9 @@
-/* Lines: getline with names and errors. */
+/* Lines: getline with names, numbers and errors.
+ * In: a path, or standard input. Out: one line at a time, in a buffer that the next call
+ * overwrites.
+ * A line may hold NUL bytes and be of any length; only its '\n' is cut off. Read errors are told
+ * once, at close, so that loops have one condition. The buffer is getline's, hence free and not
+ * mxc_mem_free. */
 #define _GNU_SOURCE
 #include "cli/lines.h"
 

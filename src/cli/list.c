@@ -1,4 +1,8 @@
-/* mlxcel list: what the store holds. */
+/* mlxcel list: what the store holds.
+ * In: the command line and the store's folder. Out: on standard output a table, names only (-q), or
+ * a JSON array. An empty store is no error; as a table it is told on standard error.
+ * Paths are bytes that need not be UTF-8: JSON gets them through mxc_term_json. Nothing is written
+ * to disk. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
 

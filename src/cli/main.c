@@ -1,4 +1,7 @@
-/* mlxcel: picks the subcommand. Exit status: 0, 1 (runtime error), 2 (usage error). */
+/* mlxcel: picks the subcommand by the first word; each has a file of its own.
+ * In: argv. Out: the exit status: 0, 1 (runtime error), 2 (usage error), 130 (stopped by Ctrl-C).
+ * Closed standard streams are filled before anything else, so that no model file is opened as
+ * descriptor 1 and written to. A standard output that could not be written turns success into 1. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
 

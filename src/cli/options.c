@@ -1,4 +1,9 @@
-/* Shared options: from the command line to the library's structs. */
+/* Shared options: from the command line to the library's structs.
+ * In: what args.c stored, MLXCEL_CPU. Out: model options, a resolved path, an open model, sampling
+ * parameters; on failure a message was printed and the exit status is returned.
+ * Only options that were given overwrite the request, so the checkpoint's own defaults hold for the
+ * others: `set` has one flag per option, and its indexes are those of MXC_SAMPLING_ARGS.
+ * The log's sink and the CPU mask are set here, before a model is opened. */
 #define _GNU_SOURCE
 #include "cli/options.h"
 
@@ -83,27 +88,24 @@ static bool show_packing(void *user, double fraction) {
     return !mxc_term_interrupted();
 }
 
-int mxc_options_open(const char *command, const struct mxc_model_args *m, const char *name,
+int mxc_options_open(const struct mxc_model_args *m, const char *name,
                      const struct mlxcel_model_options *options, struct mlxcel_model **model) {
     struct mlxcel_model_options o = *options;
     struct mxc_progress progress;
     struct mlxcel_error error;
     char *path = NULL;
-    (void)command;
     int status = mxc_options_resolve(m, name, &path);
     if (status)
         return status;
     mxc_progress_start(&progress, "loading");
     o.progress = show_packing;
     o.progress_user = &progress;
-    if (mlxcel_model_open(path, &o, model, &error)) {
-        mxc_progress_done(&progress);
-        /* only Ctrl-C cancels; the same status as everywhere */
-        status = error.status == MLXCEL_CANCELLED ? 130 : mxc_term_fail(&error);
-    }
+    mlxcel_status code = mlxcel_model_open(path, &o, model, &error);
     mxc_progress_done(&progress);
     mxc_mem_free(path);
-    return status;
+    if (code == MLXCEL_CANCELLED)
+        return 130; /* only Ctrl-C cancels */
+    return code ? mxc_term_fail(&error) : 0;
 }
 
 /* "ID+X", "ID-X", "ID-inf". */

@@ -117,7 +117,7 @@ int mxc_options_cores(void);
 /* Resolves MODEL to a path (mxc_mem_free) through the store. 0 or an exit status. */
 int mxc_options_resolve(const struct mxc_model_args *m, const char *name, char **path);
 /* Resolves and opens, with progress. 0 or an exit status. */
-int mxc_options_open(const char *command, const struct mxc_model_args *m, const char *name,
+int mxc_options_open(const struct mxc_model_args *m, const char *name,
                      const struct mlxcel_model_options *options, struct mlxcel_model **model);
 /* Overwrites what the command line gave. biases has room for MXC_ARG_LIST_MAX entries and must
  * outlive the request. 0 or an exit status. */

@@ -1,4 +1,8 @@
-/* mlxcel rm: deletes models from the store (never outside it). */
+/* mlxcel rm: deletes models from the store.
+ * In: names, and a yes on the terminal for each unless --yes is given; without a terminal --yes is
+ * needed. Out: the entries gone from disk, a line for each on standard error.
+ * A name that fails does not stop the others; the status tells the last failure. What may be
+ * deleted is decided in store/remove.c, never outside the store. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
 

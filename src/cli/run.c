@@ -1,5 +1,10 @@
-/* mlxcel run: a conversation on a terminal (history, line editing), or one answer with -p or when
- * standard input is not a terminal. */
+/* mlxcel run: a conversation on a terminal, or one answer with -p, -f or when standard input is not
+ * a terminal.
+ * In: the command line, then lines edited by libedit, with a history file under MLXCEL_CACHE_DIR or
+ * ~/.cache/mlxcel. Out: answers on standard output, notes on standard error.
+ * Invariant: the list of messages is what the model has seen as a conversation: a turn that failed
+ * takes its question out again, so the next turn starts from a whole one.
+ * Ctrl-C stops the answer that runs, or at the prompt the program (130). */
 #define _GNU_SOURCE
 #include "cli/commands.h"
 

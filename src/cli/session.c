@@ -1,4 +1,9 @@
-/* Session: model, engine, prompt, one answer. */
+/* Session: what run and generate share: command line, checks, model, engine, prompt, one answer.
+ * In: argv; the prompt from -p, -f or standard input, either of which may be a pipe. Out: a printed
+ * answer and an exit status.
+ * What can be wrong in the options is told before a model is loaded, since loading may take long.
+ * The strings of the struct borrow from argv; model and engine are its own. The model is opened for
+ * one sequence. */
 #define _GNU_SOURCE
 #include "cli/session.h"
 
@@ -89,7 +94,7 @@ int mxc_session_open(struct mxc_session *s) {
     if (!s->model_args.max_sequences)
         options.max_sequences = 1;
     mxc_term_catch_interrupt();
-    status = mxc_options_open(s->command->name, &s->model_args, s->name, &options, &s->model);
+    status = mxc_options_open(&s->model_args, s->name, &options, &s->model);
     if (status)
         return status;
     if (mlxcel_engine_new(s->model, &s->engine, &error))

@@ -1,4 +1,8 @@
-/* mlxcel template: renders a chat template with the variables it is given. */
+/* mlxcel template: renders a chat template with the variables it is given.
+ * In: a model or a template file; one JSON object of variables, or with --jsonl one per line. Out:
+ * the rendered text as a JSON string, or an object with error, code and position, one line each.
+ * A line that cannot be rendered does not end a --jsonl run, so outputs stay aligned with inputs; a
+ * single object that cannot is status 1. MLXCEL_TEMPLATE_NOW fixes the clock for tests. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
 

@@ -1,4 +1,10 @@
-/* Terminal: messages, colours, progress, Ctrl-C. */
+/* Terminal: messages, colours, progress, Ctrl-C, sizes for people.
+ * In: text, streams, environment (TERM, NO_COLOR, MLXCEL_NO_PROGRESS). Out: errors and notes on
+ * standard error, exit statuses for them.
+ * Progress begins after 0.7 s, then comes ten times a second on a terminal and every 10 s in a log.
+ * The first Ctrl-C only counts; the second ends the program at once, for when nobody looks at the
+ * count.
+ * The count of interrupts is the one global, written by the signal handler. */
 #define _GNU_SOURCE
 #include "cli/term.h"
 

@@ -1,4 +1,8 @@
-/* mlxcel tokenize: lines of text to JSON id arrays, and back. */
+/* mlxcel tokenize: lines of text to arrays of token ids, and back.
+ * In: a model, of which only the tokeniser is opened; lines of a file or standard input, as plain
+ * text, as JSON strings, or as JSON arrays of ids. Out: one line per input line.
+ * JSON lines (--jsonl) can carry line breaks and NULs that plain lines cannot. The first bad line
+ * ends the run with its number, so that outputs never get out of step with inputs. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
 
@@ -135,7 +139,7 @@ static int run(int argc, char **argv) {
     int status = mxc_options_model("tokenize", &m, &options);
     options.tokenizer_only = true;
     if (!status)
-        status = mxc_options_open("tokenize", &m, words[0], &options, &t.model);
+        status = mxc_options_open(&m, words[0], &options, &t.model);
     if (status)
         return status;
     struct mxc_lines lines;

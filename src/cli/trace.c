@@ -1,5 +1,8 @@
 /* mlxcel trace: ids, logits, layer norms and greedy ids of one prompt into a safetensors file,
- * under the names that golden files use. */
+ * under the names that golden files use, so that the two can be compared tensor by tensor.
+ * In: a model and a prompt as ids, text or messages. Out: the file; nothing on standard output.
+ * The precision is exact unless the user says otherwise, and all rows have logits: the figures are
+ * meant for comparison with a reference, not for speed. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
 
@@ -120,7 +123,7 @@ static int run_trace(struct trace *t, const char *name) {
         return status;
     options.all_logits = true;
     options.max_sequences = 1;
-    status = mxc_options_open("trace", &t->model_args, name, &options, &t->model);
+    status = mxc_options_open(&t->model_args, name, &options, &t->model);
     if (status)
         return status;
     status = get_ids(t);

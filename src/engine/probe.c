@@ -1,4 +1,10 @@
-/* Probe: a state, consecutive block tables, and one step at a time. */
+/* Probe: a KV state, consecutive block tables, and one step at a time.
+ * In: a compiled plan; equal numbers of tokens for each of its sequences. Out: logits and taps of
+ * the step. Owns the state and the arrays of the step; borrows the plan and the graph.
+ * All KV kinds share one block table, and a sequence has the same number of blocks in each: simple,
+ * at the price of memory that a window would not need.
+ * Invariant: length counts the tokens of every sequence, and grows only when a step has
+ * succeeded. */
 #include "engine/probe.h"
 
 #include "base/mem.h"

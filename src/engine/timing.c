@@ -1,4 +1,8 @@
-/* Timing: probes with random tokens under a clock. */
+/* Timing: probes with random tokens under a clock.
+ * In: a plan, the case (sequences, depth, prompt, generated tokens), a seed. Out: seconds of the
+ * prompt and generation part; the depth is filled before the clock starts.
+ * Tokens are drawn, not sampled, so the time is the model's alone. Prompts take steps of the plan's
+ * size, with logits only after the last one. */
 #include "engine/timing.h"
 
 #include "base/clock.h"

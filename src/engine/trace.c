@@ -1,4 +1,8 @@
-/* Trace: a probe over the prompt in chunks with a tap for the layer values, then greedy steps. */
+/* Trace: runs a prompt in chunks with a tap for the layer values, then greedy steps.
+ * In: a plan and token ids, checked against the vocabulary. Out: logits of every row, the L2 norm
+ * of every layer's value in every row, and the greedy continuation.
+ * Norms are summed in double, so that they are no less exact than what they are compared with. Of
+ * equal logits the lowest id is taken. The last greedy id needs no step of its own. */
 #include "engine/trace.h"
 
 #include "base/mem.h"

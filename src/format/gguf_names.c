@@ -1,5 +1,9 @@
-/* Tables of names: GGUF -> Hugging Face. A block's tensor is blk.N.STEM.(weight|bias); stems map
- * one to one but for the norms around the MLP, which gemma-like architectures use differently. */
+/* Tables of names: GGUF -> Hugging Face, for tensors and architectures.
+ * In: names out of a file. Out: the name that models/ asks for; what no table knows keeps its own,
+ * so that a family can still find it or the list can show it.
+ * A block's tensor is blk.N.STEM.(weight|bias); stems map one to one but for the norms around the
+ * MLP, which gemma-like architectures (from gemma2 on) use differently.
+ * Also here: which architectures store q and k with their rows permuted. */
 #include "format/gguf_names.h"
 
 #include <stdio.h>

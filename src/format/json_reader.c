@@ -1,5 +1,10 @@
-/* Pull reader for JSON. Strings are scanned eight bytes at a time; only those with bytes above 0x7F
- * are checked as UTF-8. Skipping uses a bit stack, not recursion. */
+/* Pull reader for JSON: one pass over bytes in memory, for files too large for a tree.
+ * In: a text that need not be valid. Out: one key, item or value per call, or an error with the
+ * byte position; the cursor never passes the end.
+ * Strings are scanned eight bytes at a time, and only those with bytes above 0x7F are checked as
+ * UTF-8. A decoded string is never longer than its escaped form, so its space is known before.
+ * Skipping uses a stack of closing brackets instead of recursion, and looks over what stands
+ * between: whoever reads that part checks it. */
 #include "format/json_reader.h"
 
 #include <string.h>

@@ -1,4 +1,8 @@
-/* Writes a safetensors file through a buffer in memory. */
+/* Writes a safetensors file: header and data are put together in memory, then written at once.
+ * In: tensors of f32 or i32 with names that need no escaping in JSON (they are constants of ours).
+ * Out: a file that mxc_file_write puts in place as a whole.
+ * The header is padded with spaces to eight bytes, so the data stays aligned in a map. Made for
+ * traces: the file must fit in memory twice. */
 #include "format/safetensors_write.h"
 
 #include "base/buf.h"

@@ -1,5 +1,11 @@
-/* The small sections of a tokenizer.json, from jansson trees to steps. Class-like pre-tokenisers
- * (Digits, Punctuation, Whitespace) become splits by an equivalent pattern. */
+/* The small sections of a tokenizer.json, from jansson trees to steps of the description:
+ * normalizer, pre_tokenizer, decoder, post_processor.
+ * In: a section, possibly a Sequence of sections up to eight deep. Out: steps in their order, or
+ * ids around a text. A type that is not known is refused by name: a tokeniser that is nearly right
+ * is wrong.
+ * Class-like pre-tokenisers (Digits, Punctuation, Whitespace) become splits by an equivalent
+ * pattern, so text/ has fewer kinds to run. Nothing may follow ByteLevel, whose pieces are no
+ * longer text. */
 #include "format/tokenizer_json_steps.h"
 
 #include <string.h>

@@ -1,5 +1,8 @@
-/* Graph for people: one line per op, with shapes and weight names, and the parameter count. The
- * text is compared by golden tests, so it holds nothing that varies from run to run. */
+/* Graph for people: ropes, KV kinds, and one line per op with shapes, weight names and attributes;
+ * and the count of parameters.
+ * In: a finished graph. Out: text on a stream; write errors are the stream's to tell.
+ * The text is compared by golden tests, so it holds nothing that varies from run to run, and
+ * attributes at their default are left out. */
 #include "graph/graph.h"
 
 #include <inttypes.h>

@@ -1,5 +1,8 @@
-/* Qwen3: Llama with an RMS norm on every head of q and k, heads of 128 unless head_dim says
- * otherwise, biases on the attention by attention_bias, and the window keys of Qwen2. */
+/* Qwen3, dense: Llama with an RMS norm on every head of q and k.
+ * In: a config and the names of the weights. Out: the graph.
+ * Heads are 128 wide unless head_dim says otherwise, whatever hidden_size / heads would give. The
+ * attention has biases by attention_bias, the MLP never; the keys of the sliding window are those
+ * of Qwen2. */
 #include "models/blocks.h"
 #include "models/families.h"
 

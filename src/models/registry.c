@@ -1,5 +1,9 @@
-/* Registry: the list of families, finding one for a checkpoint, and making a checkpoint's graph.
- * One line per family. Errors name config.json (or the GGUF's metadata) and what in it. */
+/* Registry: the list of families, finding one for a checkpoint, and making a checkpoint's graph. A
+ * new family is one line in the list.
+ * In: config and weights. Out: a graph whose every weight exists in the checkpoint with the shape
+ * it was given, checked before a backend sees it.
+ * Errors name config.json (or the GGUF's metadata) and what in it; an unknown architecture is told
+ * together with the nearest known one. */
 #include "models/blocks.h"
 #include "models/families.h"
 

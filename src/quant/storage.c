@@ -1,4 +1,8 @@
-/* The table of storage formats: names, block sizes, and the size of n numbers. */
+/* The table of storage formats: name, numbers and bytes of a block, and the size of n numbers.
+ * In: a storage and a count. Out: facts; false or NULL for a storage that is not in the table, a
+ * count that is no whole number of blocks, or a size that overflows.
+ * MLX affine has no block of its own: bits and group size are the tensor's, so its sizes are
+ * computed where it is joined. The decoders stand in other files of this folder. */
 #include "quant/storage.h"
 
 #include "base/mem.h"

@@ -1,5 +1,8 @@
-/* Hashes of downloads through libcrypto. A git blob hash covers "blob <bytes>\0" and the content,
- * so the size is part of what is verified. */
+/* Hashes of downloads through libcrypto: SHA-256, or SHA-1 in the form that names a git blob.
+ * In: bytes in order, as they arrive; for git also the size, known beforehand. Out: lower-case hex.
+ * A git blob hash covers "blob <bytes>\0" and the content, so the size is part of what is verified.
+ * reset starts over when a transfer does. SHA-1 is used because hubs name small files by it, not as
+ * a protection against forgery. */
 #include "store/digest.h"
 
 #include "base/mem.h"

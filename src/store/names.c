@@ -1,5 +1,9 @@
-/* Names of the store: parsing, validity, and the choice among several .gguf files. Input comes from
- * users and from hubs; nothing here touches the disk. */
+/* Names of the store: parsing, validity, and the choice among several .gguf files.
+ * In: names from users and hubs, neither of them trusted. Out: parts and paths that cannot leave a
+ * folder (no "..", no leading dot or dash in a name), an index, or an error. Nothing here touches
+ * the disk.
+ * Of a model in parts only the first stands for it; mmproj files are no models. A tag that ends a
+ * name beats one that occurs in it, so that Q4_K does not pick Q4_K_M. */
 #define _GNU_SOURCE
 #include "store/names.h"
 

@@ -1,5 +1,9 @@
-/* Deleting an entry of the store: only what <root>/<owner>/<name> names, reached without following
- * a link, renamed out of sight first so that a half-deleted entry is never taken for a model. */
+/* Deleting an entry of the store, finished or half downloaded.
+ * In: owner/name, from the user. Out: the entry and its staging folder gone, the bytes that were
+ * freed, and empty parent folders tidied.
+ * Only what <root>/<owner>/<name> names is deleted, reached without following a link; an entry that
+ * is itself a link loses the link, not its target. It is renamed into .partial first, so that a
+ * half-deleted entry is never taken for a model. */
 #define _GNU_SOURCE
 #include "store/internal.h"
 

@@ -1,5 +1,9 @@
-/* Folders on disk: listing, sums, deletion. Walks go through file descriptors of the folders they
- * are in, so that a link put in the way is never followed. Depth is bounded. */
+/* Folders on disk: listing, sums, deletion; and the messages of failed system calls.
+ * In: paths the store has made. Out: sorted names without the hidden ones, bytes and newest date of
+ * a tree, or the tree gone.
+ * Walks go through file descriptors of the folders they are in, so that a link put in the way is
+ * never followed; deletion stays on one file system. Depth is bounded, and with it stack and open
+ * files. */
 #define _GNU_SOURCE
 #include "store/tree.h"
 

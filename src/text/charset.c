@@ -1,4 +1,9 @@
-/* Sets of code points: ranges are appended freely and settled (sorted, merged) once. */
+/* Sets of code points: ranges are appended freely and settled (sorted, merged) once.
+ * In: ranges, general categories, Unicode properties, other sets. Out: membership, negation,
+ * closure over case, equality.
+ * Invariant: what compares, negates or looks up needs a settled set; settled sets are equal when
+ * their bytes are. An allocation that fails only marks the set, so that builders check once at the
+ * end. */
 #include "text/charset.h"
 
 #include "base/mem.h"

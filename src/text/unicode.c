@@ -1,5 +1,8 @@
 /* Look-ups in the generated Unicode tables: binary searches over runs, ranges and sorted records.
- * Nothing here is on a hot path; the tokenisers build direct tables from it. */
+ * In: code points, names of categories and properties. Out: category, membership, lower case,
+ * decomposition, composition, combining class.
+ * A run holds its start above the low 8 bits and its value in them. Nothing here is on a hot path;
+ * the tokenisers build direct tables from it. */
 #include "text/unicode.h"
 
 #include <strings.h>

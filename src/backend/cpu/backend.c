@@ -1,5 +1,9 @@
-/* The CPU backend's table: a backend is a team of threads; plans opened from it take turns on it.
- */
+/* The CPU backend's table of functions, and how a backend is opened and closed.
+ * In: options, of which only the number of threads counts here. Out: a backend, which is a team of
+ * threads and nothing more: weights and buffers belong to plans (plan.c), keys and values to states
+ * (state.c).
+ * Plans opened from one backend take turns on its team. The team is freed last, so plans must be
+ * gone by then. */
 #include "backend/cpu/cpu.h"
 
 #include "base/mem.h"

@@ -1,4 +1,8 @@
-/* Limits: the rulers of the kernels on a team of their own. */
+/* Limits of the machine: runs the rulers of kernels/ on a team of its own.
+ * In: the number of threads. Out: bandwidth and arithmetic peaks at the level that MLXCEL_CPU and
+ * the CPU allow, or an error with the limits untouched.
+ * The team is separate so that no model has to be open. It must not run beside a busy engine: what
+ * is measured is what the threads get. */
 #include "backend/backend.h"
 #include "backend/cpu/kernels/kernels.h"
 

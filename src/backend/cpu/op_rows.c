@@ -1,5 +1,9 @@
-/* Ops that go row by row: RMS_NORM, GLU, ADD, SELECT_OUT, copies. They run by themselves only where
- * the program did not take them into a LINEAR. */
+/* Ops that go row by row: RMS_NORM, GLU, ADD, SELECT_OUT and copies.
+ * In: a worker and an op. Out: this worker's share of the op's rows, or of the columns for the
+ * picking of output rows in place.
+ * They run by themselves only where the program did not take them into a LINEAR, so this is not a
+ * hot path.
+ * Invariant: workers write disjoint parts; a row's result never depends on how rows are split. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>

@@ -1,5 +1,9 @@
-/* Calls: macros, functions, methods, argument binding, filters and tests by table. In: a callee and
- * evaluated arguments. Out: its value; wrong arguments are a TypeError that names the callee. */
+/* Calls: macros, functions, methods, filters; and the binding of arguments to parameters.
+ * In: a callee and evaluated arguments. Out: its value; wrong arguments are a TypeError that names
+ * the callee in Python's words.
+ * A macro runs in a new scope below the one it was defined in and its output becomes its value:
+ * run->out is exchanged for the call and put back also when it fails. Defaults are evaluated per
+ * call and see only the parameters before them. */
 #include "text/jinja/run.h"
 
 #include <string.h>

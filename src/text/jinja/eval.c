@@ -1,5 +1,10 @@
-/* Expression evaluator: nodes to values. In: a node, the scope its names are looked up in. Out: a
- * value in the run's arena. Every node costs a step and checks the C stack. */
+/* Expression evaluator: nodes to values; and how a run fails.
+ * In: a node, the scope its names are looked up in. Out: a value in the run's arena, or false with
+ * the run's error set.
+ * The first error wins and carries the template's line. Every node costs a step and checks the C
+ * stack, so no template runs or recurses without end.
+ * Names go from the inner scope outwards to the globals; one that is nowhere gives an undefined
+ * value, which fails only when it is used. */
 #include "text/jinja/run.h"
 
 #include "base/mem.h"

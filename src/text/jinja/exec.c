@@ -1,5 +1,9 @@
-/* Statements: runs a list of nodes in a scope and writes to run->out. Scopes follow Jinja2: loops,
- * macros, call, with, filter, set blocks and generation have their own; if has none. */
+/* Statements: runs a list of nodes in a scope and writes to run->out.
+ * In: nodes, a scope. Out: text, assignments, and how to go on: next, break, continue, failed.
+ * Scopes follow Jinja2: loops, macros, call, with, filter, set blocks and generation have their
+ * own; if has none. An assignment reaches only the innermost scope; namespaces are the way out.
+ * Blocks that catch their output exchange run->out and put it back in every case. A macro marks the
+ * scopes it can see as captured: loops must not use those again. */
 #include "text/jinja/run.h"
 
 #include <string.h>

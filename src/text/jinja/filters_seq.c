@@ -1,5 +1,8 @@
-/* Filters over sequences and mappings. In: the value and bound arguments (a[0] is the value). Out:
- * lists, lazy iterators where Jinja2 has generators, or single values. */
+/* Filters over sequences and mappings, and the attribute paths ("a.b.0") that many of them take.
+ * In: the value and bound arguments (a[0] is the value). Out: lists, lazy iterators where Jinja2
+ * has generators, or single values; items keep their own taint.
+ * A generator over something that cannot be iterated fails when it is read, not when it is made, as
+ * in Python: hence the broken iterators. random is refused, since a prompt must be reproducible. */
 #include "text/jinja/run.h"
 
 #include <string.h>

@@ -1,5 +1,9 @@
-/* Filters over text and numbers. In: the value and bound arguments (a[0] is the value). Out: text
- * whose bytes keep their taint, or numbers. */
+/* Filters over text and numbers: case, layout, conversion, tojson, escaping, wrapping.
+ * In: the value and bound arguments (a[0] is the value). Out: text whose bytes keep the taint of
+ * those they came from, or numbers.
+ * Filters that are string methods in Python share the code of those. Numbers parse as int() and
+ * float() do with ASCII text, underscores included, but integers have 64 bits.
+ * Work that grows faster than its input is charged in steps. */
 #include "text/jinja/run.h"
 
 #include <ctype.h>
@@ -361,6 +365,7 @@ FILTER(f_abs) {
                           mxc_j_type_name(a[0]));
     if (a[0].type == MJ_FLOAT) {
         *out = mxc_j_float(fabs(a[0].u.f));
+        out->user = a[0].user;
         return true;
     }
     return mxc_j_unary(run, mxc_j_as_int(a[0]) < 0 ? '-' : '+', a[0], out);

@@ -1,5 +1,9 @@
 /* Global functions of a template and its clock: range, dict, namespace, cycler, joiner,
- * raise_exception, strftime_now. In: evaluated arguments. Out: a value. */
+ * raise_exception, strftime_now.
+ * In: evaluated arguments. Out: a value. range is lazy and bounded as in Jinja2's sandbox; lipsum
+ * is refused, since a prompt must be reproducible.
+ * strftime is our own, because the C library's follows locale and zone. It reads the run's clock
+ * only, so that one render sees one time. */
 #include "text/jinja/run.h"
 
 #include <stdio.h>

@@ -1,5 +1,10 @@
-/* For loops and the loop object. Items are read one at a time and looked at one ahead only when the
- * template asks (loop.last, loop.nextitem), because a body may change what a filter sees. */
+/* For loops and the loop object (loop.index, loop.last, loop.cycle ... and recursive calls).
+ * In: a for node and its scope. Out: the body's text per item, else's where no item's body ran to
+ * its end.
+ * Items are read one at a time and looked at one ahead only when the template asks (loop.last,
+ * loop.nextitem), because a body may change what a filter sees. loop.length of an iterator reads it
+ * to the end and goes on from the list.
+ * The body's scope is used again for the next item unless a macro has captured it. */
 #include "text/jinja/run.h"
 
 #include <stdio.h>

@@ -1,5 +1,9 @@
-/* Methods of strings, dicts, lists and tuples. In: the object and bound arguments. Out: Python's
- * result; results that are parts of the object share its bytes and its taint. */
+/* Methods of strings, dicts, lists, tuples and cyclers, in tables by type; `op` of a row tells
+ * variants of one function apart.
+ * In: the object and bound arguments. Out: Python's result. Objects are immutable, cyclers apart:
+ * no list.append or its like, and a copy is the object itself.
+ * Results that are parts of a string share its bytes and its taint; positions are code points for
+ * the template and bytes inside. Searches are charged in steps by the length they may look at. */
 #include "text/jinja/run.h"
 
 #include <string.h>

@@ -1,5 +1,9 @@
-/* Operators: arithmetic, concatenation, repetition and slices with Python's rules. Integers have 64
- * bits; a result that does not fit is an error instead of a bignum. */
+/* Operators: arithmetic, concatenation, repetition and slices with Python's rules.
+ * In: one or two values. Out: a value, or Python's error by name. Numbers and lists are the user's
+ * if an operand was; strings know it byte by byte.
+ * Integers have 64 bits; a result that does not fit is an error instead of a bignum. // and % round
+ * toward minus infinity, / is always a float. Repetition and slices cost a step per item, so short
+ * templates cannot make huge values. */
 #include "text/jinja/run.h"
 
 #include <math.h>

@@ -1,5 +1,10 @@
-/* Statement parser: the whole template to a list of nodes. In: tokens. Out: jinja->body. Tags that
- * would read other files are parsed to their end and refused by name when they run. */
+/* Statement parser: the whole template to a list of nodes; and compile and free of a template.
+ * In: UTF-8 text of at most 1 MiB. Out: jinja->body in the template's arena, or a syntax error with
+ * its line.
+ * One row of `tags` per statement. Tags that would read other files are parsed to their end and
+ * refused by name when they run, so that a template which never gets there works.
+ * Nesting of blocks and height of the tree are bounded, so that exec.c may recurse. An unknown
+ * filter or test is an error at once, except inside an if, as in Jinja2. */
 #include "text/jinja/run.h"
 
 #include "base/mem.h"

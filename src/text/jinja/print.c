@@ -1,5 +1,9 @@
-/* Printed forms: Python's str() and repr(), and json.dumps() as the tojson filter uses it. In: any
- * value. Out: text in a builder; the bytes of a user's container are user text as a whole. */
+/* Printed forms: Python's str() and repr(), and json.dumps() as the tojson filter uses it.
+ * In: any value. Out: text in a builder; the bytes of a user's container, brackets and commas
+ * included, are user text as a whole.
+ * Floats print as the shortest decimal that reads back, in Python's notation. JSON keeps the order
+ * of keys unless told to sort, and NaN and infinities have Python's names.
+ * Recursion checks the C stack, and every value costs a step. */
 #include "text/jinja/run.h"
 
 #include <math.h>

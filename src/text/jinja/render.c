@@ -1,5 +1,11 @@
-/* Render: JSON variables to values, a run with its bounds, output and spans. In: a compiled
- * template and an object. Out: text whose every byte is trusted or user content. */
+/* Render: JSON variables to values, a run with its bounds, output and spans.
+ * In: a compiled template and an object. Out: text, and spans that tell for every byte whether it
+ * is trusted or user content.
+ * Everything in the variables is the user's, but for the well-known names of roles and for values
+ * that equal the text of the model's token of the same name. Only names that the template uses are
+ * converted.
+ * The memory bound grows with the input; steps and stack do not. All values end with the run's
+ * arenas. */
 #define _GNU_SOURCE
 #include "text/jinja/run.h"
 

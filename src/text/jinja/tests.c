@@ -1,4 +1,8 @@
-/* Expression tests (x is NAME). In: the value and the test's arguments. Out: a truth value. */
+/* Expression tests (x is NAME), in one table with the number of their arguments.
+ * In: the value and the test's arguments. Out: a truth value, or false with the run's error.
+ * Tests of type cannot fail and accept undefined values. Comparisons share value.c's rules with the
+ * operators, so "a is eq b" and "a == b" cannot differ. An argument may be named by any of the
+ * keywords that Jinja2's tests use. */
 #include "text/jinja/run.h"
 
 #define TEST(name) static bool name(struct mxc_jrun *run, const struct mxc_jval *a, bool *out)

@@ -1,4 +1,9 @@
-/* Values: construction, and Python's rules of truth, equality, order, hashing and containment.
+/* Values: construction, and Python's rules of truth, equality, order, hashing, containment and
+ * sorting.
+ * In: values. Out: new ones in the run's arena, or answers; undefined values know what was missing
+ * and tell it when they are used.
+ * Dicts keep insertion order in an array; from nine entries on a hash index stands beside it. Equal
+ * numbers of all types hash alike, as 1 and 1.0 are one key.
  * Recursion over nested data is bounded by the run's stack limit; every element costs a step. */
 #include "text/jinja/run.h"
 
@@ -276,10 +281,6 @@ bool mxc_j_truth(struct mxc_jval v) {
 bool mxc_j_length(struct mxc_jrun *run, struct mxc_jval v, size_t *n) {
     switch ((enum mxc_jtype)v.type) {
     case MJ_UNDEF:
-        if (v.u.undef && v.u.undef->kind == MJ_U_UNSAFE) {
-            *n = 0;
-            return true;
-        }
         *n = 0;
         return true;
     case MJ_STR:

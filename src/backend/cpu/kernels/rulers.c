@@ -1,5 +1,9 @@
-/* Rulers: read bandwidth and multiply-add peaks of this machine, measured on the team's threads at
- * the same time. Each figure is the best of a few short runs (about 50 ms in all). */
+/* Rulers: read bandwidth and multiply-add peaks of this machine.
+ * In: the team; for arithmetic also the level. Out: GB/s, TOP/s or TFLOP/s over all threads; 0
+ * where the level has no such instruction or memory ran out.
+ * All threads run at the same time, from a barrier on, because cores share memory and clock limits.
+ * Each figure is the best of four runs, made long enough for the clock; about 50 ms in all.
+ * Reads always use the best level of the machine: bandwidth does not change with MLXCEL_CPU. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/rulers.h"
 

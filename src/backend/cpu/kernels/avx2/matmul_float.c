@@ -1,5 +1,10 @@
-/* Matmul F32, F16, BF16, AVX2. 16 rows x N columns, or a whole strip x 1 column; one f32
- * accumulator per output visits K in order (bf16: the two of a pair one after the other). */
+/* Matrix products with F32, F16 and BF16 weights, AVX2.
+ * In: packed strips of 32 output rows, prepared tiles of activations. Out: those columns of the
+ * output, through the epilogue.
+ * One template makes all kernels: 16 rows x up to 6 columns (bf16, which needs twice the weight
+ * registers: 4), or a whole strip x 1 column with prefetch, for decode.
+ * Invariant: each output has one f32 accumulator that visits K in order (bf16: the two of a pair
+ * one after the other), so a column's bits are the same whatever stands beside it. */
 #include "backend/cpu/kernels/avx2/avx2.h"
 
 enum { AHEAD = 4096, ROWS = 8, VECTORS = MXC_STRIP / ROWS, MOST = 6, MOST_BF16 = 4 };

@@ -1,5 +1,10 @@
-/* Prepare, AVX2: activations to tiles, query rows and new keys and values to the KV types. The
- * bytes are those of the scalar level. */
+/* What is laid out before a product or attention runs, AVX2: activations to tiles, query rows and
+ * new keys and values to the KV types.
+ * In: rows of f32. Out: the layouts of layout.h; the padding of a tile is zero. int8 codes come
+ * with a scale per 32 numbers and with negated sums, which let the products treat codes with a zero
+ * point.
+ * Invariants: the bytes are those of the scalar level, and a row's bytes depend on that row alone.
+ * Maxima are compared as integers, so a NaN in the input reaches the scale. */
 #include "backend/cpu/kernels/avx2/avx2.h"
 
 void mxc_avx2_prepare_f32(struct mxc_activation *a, const float *x, size_t ldx, int32_t row0,

@@ -1,5 +1,9 @@
-/* Rows, AVX2: RMS norm, gated activations, addition, rotary embedding (also used at the AVX-512
- * level where the work is memory-bound). Sums over a row use two vectors and one tree. */
+/* Ops on one row, AVX2: RMS norm, gated activations (SiLU, GELU by erf and by tanh), addition,
+ * rotary embedding of halves.
+ * In: rows of f32 of any length; loads and saves stop at the row's end. Out: one row of f32.
+ * Invariant: the sum of squares uses two vectors and one fixed tree, so it never depends on the
+ * batch. exp and erf are short formulas: near to the scalar level, not bit-equal to it.
+ * Addition and rotary embedding wait for memory, so the AVX-512 level uses them from here. */
 #include "backend/cpu/kernels/avx2/avx2.h"
 
 void mxc_avx2_rms_norm(float *y, const float *x, const float *w, int32_t n, float eps,

@@ -1,4 +1,9 @@
-/* Rulers, AVX2: plain reads; vpmaddubsw with its two followers, and fma, on registers. */
+/* Rulers, AVX2: the most that this level's instructions do on this core.
+ * Reads: eight independent chains of OR over aligned data, so that nothing but loads can limit
+ * them. int8: vpmaddubsw with the two instructions that must follow it, as in the products. f32:
+ * fma.
+ * Ten accumulators per loop cover the latency of their instruction. The empty asm makes every
+ * round's result wanted, so that the compiler drops and merges none. */
 #include "backend/cpu/kernels/rulers.h"
 
 #include <immintrin.h>

@@ -1,5 +1,10 @@
-/* Matmul BF16, F32, F16, AVX-512. One template: 32 rows x N columns, one f32 accumulator per output
- * visits K in order (bf16: in pairs, vdpbf16ps). N = 1 is decode, N = 12 prefill. */
+/* Matrix products with BF16, F32 and F16 weights, AVX-512.
+ * In: packed strips of 32 output rows, prepared tiles of up to 12 columns. Out: those columns of
+ * the output, through the epilogue.
+ * One template makes all kernels, 32 rows x N columns with N from 1 (decode) to 12 (prefill); up to
+ * 4 columns wait for weights and therefore prefetch.
+ * Invariant: each output has one f32 accumulator that visits K in order (bf16: in pairs, by
+ * vdpbf16ps), so a column's bits do not depend on N. */
 #include "backend/cpu/kernels/avx512/avx512.h"
 
 #include <string.h>

@@ -1,5 +1,10 @@
-/* Prepare, AVX-512: activations to tiles, query rows and new keys and values to the KV types. The
- * bytes are those of the scalar level. */
+/* What is laid out before a product or attention runs, AVX-512: activations to tiles, query rows
+ * and new keys and values to the KV types.
+ * In: rows of f32. Out: the layouts of layout.h; the padding of a tile is zero. Two int8 cells of
+ * 32 numbers are made at a time.
+ * Invariants: the bytes are those of the scalar level, and a row's bytes depend on that row alone.
+ * A new value is stored by masked halves, because another thread may write the other key of the
+ * pair. Maxima are compared as integers, so a NaN in the input reaches the scale. */
 #include "backend/cpu/kernels/avx512/avx512.h"
 
 void mxc_avx512_prepare_f32(struct mxc_activation *a, const float *x, size_t ldx, int32_t row0,

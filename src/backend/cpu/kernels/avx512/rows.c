@@ -1,4 +1,8 @@
-/* Rows, AVX-512: RMS norm and gated activations. Sums over a row use two vectors and one tree. */
+/* Ops on one row, AVX-512: RMS norm and gated activations (SiLU, GELU by erf and by tanh).
+ * In: rows of f32 of any length; masks stop at the row's end. Out: one row of f32. What only waits
+ * for memory (addition, rotary embedding) has no version here: the AVX2 one serves.
+ * Invariant: the sum of squares uses two vectors and one fixed tree, so it never depends on the
+ * batch. exp and erf are short formulas: near to the scalar level, not bit-equal to it. */
 #include "backend/cpu/kernels/avx512/avx512.h"
 
 void mxc_avx512_rms_norm(float *y, const float *x, const float *w, int32_t n, float eps,

@@ -1,5 +1,8 @@
-/* Rulers, AVX-512: plain reads; vpdpbusd, vdpbf16ps and fma on sixteen registers. The empty asm
- * makes every round's result wanted, so that none is dropped or merged. */
+/* Rulers, AVX-512: the most that this level's instructions do on this core.
+ * Reads: eight independent chains of OR over aligned data. Arithmetic on registers only: vpdpbusd
+ * (int8), vdpbf16ps (bf16), fma (f32), with sixteen accumulators to cover their latency.
+ * In: bytes or rounds. Out: what keeps the reads alive, or the operations of one round.
+ * The empty asm makes every round's result wanted, so that the compiler drops and merges none. */
 #include "backend/cpu/kernels/rulers.h"
 
 #include <immintrin.h>

@@ -1,5 +1,10 @@
-/* Matmul, scalar: the five layouts. One accumulator per output visits K in order; the arrays of 32
- * are the lanes of a strip, so that a compiler can use whatever vectors the base ISA has. */
+/* Matrix products, scalar level: F32, F16, BF16, and 4- and 8-bit groups with int8 activations.
+ * In: packed strips of 32 output rows, prepared tiles. Out: those columns of the output, through
+ * the epilogue. This is the definition that the vector levels are tested against.
+ * Invariant: one accumulator per output visits K in order; sums of integers inside a piece of 16 or
+ * 32 are exact, each piece is scaled once.
+ * The arrays of 32 are the lanes of a strip, so that a compiler can use whatever vectors the base
+ * ISA has. */
 #include "backend/cpu/kernels/scalar/scalar.h"
 
 #include <string.h>

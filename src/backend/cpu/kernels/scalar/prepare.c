@@ -1,5 +1,10 @@
-/* Prepare, scalar: activations to the tiles that the matmuls read (layout.h), query rows to the KV
- * type's query form. A row's bytes depend on that row alone. */
+/* What is laid out before a product or attention runs, scalar level: activations to the tiles that
+ * the products read (f32, bf16, int8), query rows to the KV type's query form.
+ * In: rows of f32. Out: the layouts of layout.h; the padding of a tile is zero. This is the
+ * definition: the vector levels make the same bytes.
+ * Invariant: a row's bytes depend on that row alone. int8 codes round to nearest, ties to even;
+ * a cell with an infinity or NaN gets codes of 0 and a scale that is NaN, so the fault is seen
+ * later. */
 #include "backend/cpu/kernels/scalar/scalar.h"
 
 void mxc_scalar_prepare_f32(struct mxc_activation *a, const float *x, size_t ldx, int32_t row0,

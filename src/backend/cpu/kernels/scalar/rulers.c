@@ -1,4 +1,8 @@
-/* Rulers, scalar level: what the base ISA does through the compiler's own vectors. */
+/* Rulers, scalar level: what the base ISA does through the compiler's own vectors.
+ * In: bytes or rounds. Out: what keeps the reads alive, or the operations of one round on 32 lanes.
+ * The int8 ruler counts 32-bit integer multiply-adds.
+ * Start values and results pass through volatile variables, so that the compiler can neither
+ * compute the loops beforehand nor leave them out. */
 #include "backend/cpu/kernels/rulers.h"
 
 enum { LANES = 32 };
