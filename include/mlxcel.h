@@ -222,7 +222,7 @@ MLXCEL_API void mlxcel_request_init(const struct mlxcel_model *model,
                                     struct mlxcel_request *request);
 
 typedef enum mlxcel_event_type {
-    MLXCEL_EVENT_PROMPT, /* the prompt is in: n_prompt, n_cached */
+    MLXCEL_EVENT_PROMPT, /* a part of the prompt was worked off: n_prompt_done of n_prompt */
     MLXCEL_EVENT_TEXT,   /* text (may be empty) and, with every token, its id */
     MLXCEL_EVENT_DONE    /* the last event of a request */
 } mlxcel_event_type;
@@ -250,7 +250,7 @@ struct mlxcel_event {
     float logprob; /* TEXT: of the token; 0 unless logprobs were asked for */
     const struct mlxcel_token_logprob *top; /* TEXT: n_top most likely tokens, best first */
     int32_t n_top;
-    int64_t n_prompt, n_cached, n_generated;                /* tokens so far */
+    int64_t n_prompt, n_prompt_done, n_cached, n_generated; /* tokens so far */
     mlxcel_finish finish;                                   /* DONE */
     struct mlxcel_error error;                              /* DONE with MLXCEL_FINISH_ERROR */
     double queue_seconds, prompt_seconds, generate_seconds; /* DONE */

@@ -36,8 +36,7 @@ struct mlxcel_engine {
 
 struct answer {
     struct mlxcel_engine *owner;
-    bool prompt_told;
-    int64_t n_prompt, n_cached, n_generated;
+    int64_t n_prompt, n_prompt_done, n_cached, n_generated;
     struct mxc_err err; /* an error of our own that ended it */
     struct queued *done;
 };
@@ -111,6 +110,7 @@ static bool fail(struct answer *a, enum mxc_code code) {
 
 static void count(const struct answer *a, struct mlxcel_event *event) {
     event->n_prompt = a->n_prompt;
+    event->n_prompt_done = a->n_prompt_done;
     event->n_cached = a->n_cached;
     event->n_generated = a->n_generated;
 }
@@ -155,13 +155,13 @@ static bool on_text(struct answer *a, const struct mxc_gen_event *in) {
 
 static bool on_progress(struct answer *a, const struct mxc_event *in) {
     a->n_prompt = in->n_total;
+    a->n_prompt_done = in->n_done;
     a->n_cached = in->n_cached;
-    if (a->prompt_told || in->n_done < in->n_total)
-        return true;
+    if (n_queued(a->owner) >= MAX_QUEUED)
+        return fail(a, MXC_E_LIMIT);
     struct queued *q = mxc_mem_alloc(sizeof *q);
     if (!q)
         return fail(a, MXC_E_NOMEM);
-    a->prompt_told = true;
     *q = (struct queued){.event = {.request = in->request,
                                    .type = MLXCEL_EVENT_PROMPT,
                                    .text = "",
@@ -190,7 +190,7 @@ static void on_done(struct answer *a, const struct mxc_gen_event *in) {
                                    .reasoning = "",
                                    .id = -1,
                                    .finish = finish_of(a, in->reason)}};
-    a->n_prompt = in->stats->n_prompt;
+    a->n_prompt = a->n_prompt_done = in->stats->n_prompt;
     a->n_cached = in->stats->n_cached;
     a->n_generated = in->stats->n_generated;
     count(a, &q->event);

@@ -51,8 +51,10 @@ int mxc_answer_run(struct mlxcel_engine *engine, const struct mlxcel_request *re
                    const struct mxc_answer_options *options, struct mxc_answer *answer) {
     struct mlxcel_error error;
     struct mlxcel_event e;
+    struct mxc_progress progress;
     uint64_t id;
     bool cancelled = false, ended_line = true;
+    mxc_progress_start(&progress, "reading the prompt");
     if (mlxcel_engine_submit(engine, request, &id, &error)) {
         int status = mxc_term_fail(&error);
         if (error.status == MLXCEL_TEMPLATE)
@@ -69,6 +71,11 @@ int mxc_answer_run(struct mlxcel_engine *engine, const struct mlxcel_request *re
         answer->n_prompt = e.n_prompt;
         answer->n_cached = e.n_cached;
         answer->n_generated = e.n_generated;
+        if (e.type == MLXCEL_EVENT_PROMPT && e.n_prompt_done < e.n_prompt) {
+            mxc_progress_fraction(&progress, (double)e.n_prompt_done / (double)e.n_prompt);
+            continue;
+        }
+        mxc_progress_done(&progress);
         if (e.type == MLXCEL_EVENT_DONE)
             break;
         if (e.type != MLXCEL_EVENT_TEXT)

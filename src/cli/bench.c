@@ -67,7 +67,10 @@ static int64_t tokens_of(const struct mlxcel_bench *b) {
 static int measure(struct mlxcel_model *model, int64_t repeats, struct row *row) {
     struct mlxcel_error error;
     double rates[MAX_REPEATS], seconds, sum = 0, squares = 0;
+    struct mxc_progress progress;
+    mxc_progress_start(&progress, "measuring");
     for (int64_t i = -1; i < repeats; i++) { /* the first is a warm-up */
+        mxc_progress_fraction(&progress, (double)(i + 1) / (double)(repeats + 1));
         if (mlxcel_bench_run(model, &row->bench, (uint64_t)(i + 2), &seconds, &error))
             return mxc_term_fail(&error);
         if (mxc_term_interrupted())
@@ -77,6 +80,7 @@ static int measure(struct mlxcel_model *model, int64_t repeats, struct row *row)
             sum += rates[i];
         }
     }
+    mxc_progress_done(&progress);
     row->mean = sum / (double)repeats;
     for (int64_t i = 0; i < repeats; i++)
         squares += (rates[i] - row->mean) * (rates[i] - row->mean);

@@ -449,6 +449,41 @@ static void contexts_have_ends(void **state) {
     mlxcel_model_close(model);
 }
 
+static void a_long_prompt_tells_its_progress(void **state) {
+    (void)state;
+    struct mlxcel_model_options options;
+    struct mlxcel_model *model;
+    struct mlxcel_error error;
+    struct mlxcel_event e;
+    int32_t ids[200];
+    int64_t done = 0;
+    int parts = 0;
+    uint64_t id;
+    mlxcel_model_options_init(&options);
+    options.max_chunk = 32;
+    options.max_sequences = 1;
+    assert_int_equal(mlxcel_model_open(LLAMA, &options, &model, &error), 0);
+    struct mlxcel_engine *engine = open_engine(model);
+    struct mlxcel_request request = greedy(model, NULL, 1);
+    for (int i = 0; i < 200; i++)
+        ids[i] = i;
+    request.ids = ids;
+    request.n_ids = 200;
+    assert_int_equal(mlxcel_engine_submit(engine, &request, &id, &error), 0);
+    for (;;) {
+        assert_true(mlxcel_engine_next(engine, 60000, &e));
+        if (e.type != MLXCEL_EVENT_PROMPT)
+            break;
+        assert_true(e.n_prompt == 200 && e.n_prompt_done > done);
+        done = e.n_prompt_done;
+        parts++;
+    }
+    assert_int_equal(done, 200);
+    assert_true(parts >= 200 / 32);
+    mlxcel_engine_free(engine);
+    mlxcel_model_close(model);
+}
+
 static void trace_agrees_with_the_engine(void **state) {
     (void)state;
     struct mlxcel_model_options options;
@@ -573,6 +608,7 @@ int main(void) {
         cmocka_unit_test(texts_may_hold_nul),
         cmocka_unit_test(streamed_text_is_the_whole),
         cmocka_unit_test(contexts_have_ends),
+        cmocka_unit_test(a_long_prompt_tells_its_progress),
         cmocka_unit_test(trace_agrees_with_the_engine),
         cmocka_unit_test(estimate_covers_what_loading_takes),
         cmocka_unit_test(loading_can_be_cancelled),
