@@ -14,7 +14,6 @@ struct job {
     char prompt[MAX_LINE];
     char answer[MAX_ANSWER];
     size_t length;
-    bool done;
 };
 
 static struct job *job_of(struct job *jobs, int n, uint64_t id) {

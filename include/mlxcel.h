@@ -115,9 +115,9 @@ struct mlxcel_model_info {
     const char *model_type;   /* as config.json has it */
     const char *quantisation; /* "none", "Q4_1", "MLX affine 4-bit g64", "mixed" */
     const char *plan;         /* what the backend made of it, one line; "" when tokenizer_only */
-    uint64_t parameters, file_bytes;
-    int64_t context;         /* tokens a sequence may have here */
-    int64_t trained_context; /* the model's own limit; 0: not known */
+    uint64_t parameters, file_bytes; /* file_bytes: of the tensors in the files */
+    int64_t context;                 /* tokens a sequence may have here */
+    int64_t trained_context;         /* the model's own limit; 0: not known */
     int32_t vocab, hidden, layers;
     double load_seconds;
 };
@@ -243,8 +243,8 @@ struct mlxcel_token_logprob {
 struct mlxcel_event {
     uint64_t request;
     mlxcel_event_type type;
-    const char *text;      /* TEXT: answer text that became final, valid UTF-8, or "" */
-    const char *reasoning; /* TEXT: the same inside a <think> block, or "" */
+    const char *text;      /* TEXT: answer text that became final, valid UTF-8; never NULL */
+    const char *reasoning; /* TEXT: the same inside a <think> block; never NULL */
     size_t text_length, reasoning_length; /* in bytes; the texts may hold NUL characters */
     int32_t id;    /* TEXT: token, or -1 when held-back text is released at the end */
     float logprob; /* TEXT: of the token; 0 unless logprobs were asked for */

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A plain numpy forward pass of the Llama, Mistral, Qwen2 and Qwen3 families: a second opinion on
-the engine, for checkpoints that no golden exists for, and the maker of new goldens. Weights are
-decoded to float, arithmetic is float32 (or float64 with --double), nothing is cached.
+the engine, for checkpoints that no golden exists for. Weights are decoded to float, arithmetic is
+float32 (or float64 with --double), nothing is cached.
 
     pip install numpy            # and gguf, for .gguf files
     python3 tools/ref_forward.py MODEL --ids 1,2,3 [--steps N] -o OUT.safetensors

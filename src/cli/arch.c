@@ -37,8 +37,10 @@ static int print_json(void) {
 }
 
 static void print_names(const char *label, const char *const *names) {
+    if (!names || !names[0])
+        return;
     (void)printf("            %s", label);
-    for (size_t i = 0; names && names[i]; i++)
+    for (size_t i = 0; names[i]; i++)
         (void)printf("%s%s", i ? ", " : " ", names[i]);
     (void)putchar('\n');
 }

@@ -140,6 +140,10 @@ static int run_case(struct bench *b, struct mlxcel_model *model, const struct ml
                     const struct mlxcel_bench *test, int64_t threads) {
     struct mlxcel_model_info info;
     mlxcel_model_info(model, &info);
+    int64_t n = (int64_t)test->n_depth + test->n_prompt + test->n_gen;
+    if (n > info.context)
+        return mxc_term_error("%lld tokens do not fit the model's context of %lld", (long long)n,
+                              (long long)info.context);
     struct row row = {.info = &info, .limits = limits, .bench = *test, .threads = threads};
     int status = measure(model, b->repeats, &row);
     if (status)

@@ -204,7 +204,7 @@ static void print_text(const struct inspect *s) {
                  s->family.name ? s->family.summary : "not supported");
     (void)printf("%-22s %s\n", "format", s->config->from_gguf ? "GGUF" : "safetensors");
     (void)printf("%-22s %.1f million\n", "parameters", (double)parameters(s->weights) / 1e6);
-    (void)printf("%-22s %s\n", "files", mxc_term_size(mxc_weights_bytes(s->weights), size));
+    (void)printf("%-22s %s\n", "tensor data", mxc_term_size(mxc_weights_bytes(s->weights), size));
     (void)printf("%-22s %" PRId64 "\n", "context", s->config->max_position);
     print_config(s);
     (void)printf("quantisation\n");

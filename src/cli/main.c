@@ -66,7 +66,11 @@ int main(int argc, char **argv) {
         return 2;
     }
     const char *name = argv[1];
-    if (!strcmp(name, "-h") || !strcmp(name, "--help") || !strcmp(name, "help")) {
+    char *help[] = {argv[0], argc > 2 ? argv[2] : NULL, "--help", NULL};
+    if (!strcmp(name, "help") && argc == 3) { /* help COMMAND is COMMAND --help */
+        argv = help;
+        name = help[1];
+    } else if (!strcmp(name, "-h") || !strcmp(name, "--help") || !strcmp(name, "help")) {
         print_help();
         return 0;
     }

@@ -74,7 +74,10 @@ int mxc_options_resolve(const struct mxc_model_args *m, const char *name, char *
     if (mxc_store_open(m->models_dir, &store, &err) ||
         mxc_store_resolve(store, name, &place, &err)) {
         mxc_store_close(store);
-        return mxc_term_err(&err);
+        int status = mxc_term_err(&err);
+        if (err.code == MXC_E_NOT_FOUND && *name != '.' && *name != '/')
+            mxc_term_note("mlxcel download %s fetches a model of that name", name);
+        return status;
     }
     mxc_store_close(store);
     *path = place.path;

@@ -40,6 +40,8 @@ same() {
 
 check "no arguments" 2 'Usage: mlxcel' -- "$mlxcel"
 check "help" 0 'tokenize' -- "$mlxcel" --help
+check "help COMMAND" 0 'Usage: mlxcel bench' -- "$mlxcel" help bench
+check "help NONSENSE" 2 'unknown command' -- "$mlxcel" help nonsense
 check "version" 0 '^mlxcel [0-9]+\.[0-9]+' -- "$mlxcel" --version
 check "unknown command" 2 'did you mean generate' -- "$mlxcel" generat
 for command in run generate inspect list rm arch download tokenize template bench trace; do
@@ -172,6 +174,7 @@ check "trace messages" 0 '' -- "$mlxcel" trace "$llama" --messages "$work/m.json
 check "trace needs one prompt" 2 'give one of' -- "$mlxcel" trace "$llama" -o "$work/t.safetensors"
 check "trace bad id" 2 'not in' -- "$mlxcel" trace "$llama" --ids 99999 -o "$work/t.safetensors"
 check "bench" 0 'pp8' -- "$mlxcel" bench "$llama" -p 8 -n 4 -r 1
+check "bench beyond the context" 1 'context of 2048' -- "$mlxcel" bench "$llama" -p 3000 -n 0 -r 1
 check "bench json" 0 '"n_gen":4' -- "$mlxcel" bench "$llama" -p 0 -n 4 -r 1 -np 2 --json
 
 echo "$passed passed, $failed failed"
