@@ -101,10 +101,10 @@ static void matmul_work(void *arg, int worker, int n) {
         int32_t r0 = tiles * worker / n * MXC_PREPARE_TILE;
         int32_t r1 = tiles * (worker + 1) / n * MXC_PREPARE_TILE;
         b->kernels->prepare[b->a.form](&b->a, b->x, (size_t)b->a.k, r0, r1 < b->a.m ? r1 : b->a.m);
-        mxc_team_barrier(team, worker);
+        mxc_team_barrier(team);
         b->kernels->matmul[w.layout](&w, &b->a, strips * worker / n, strips * (worker + 1) / n,
                                      b->out, (size_t)w.n, NULL);
-        mxc_team_barrier(team, worker);
+        mxc_team_barrier(team);
     }
 }
 
@@ -264,7 +264,7 @@ static void attention_decode(void *arg, int worker, int n) {
             struct mxc_attend job = job_of(b, layer, t / CHUNKS, b->group, begin, end);
             b->kernels->attend[b->type](&job, t % CHUNKS * MXC_ATTN_CHUNK, b->parts + t);
         }
-        mxc_team_barrier(team, worker);
+        mxc_team_barrier(team);
         for (int h = HEADS * worker / n; h < HEADS * (worker + 1) / n; h++) {
             struct mxc_attn_part *total = b->parts + h * CHUNKS;
             for (int i = 1; i < CHUNKS; i++)
@@ -272,7 +272,7 @@ static void attention_decode(void *arg, int worker, int n) {
             b->kernels->attn_finish(total, NULL, b->out + h * MXC_ATTN_COLUMNS * b->dim,
                                     (size_t)b->dim, b->group, b->dim);
         }
-        mxc_team_barrier(team, worker);
+        mxc_team_barrier(team);
     }
 }
 

@@ -1,4 +1,7 @@
-/* Files: maps, whole reads, atomic writes, directories. */
+/* Files: read-only maps of regular files, whole reads under a bound, writes that replace a file by
+ * rename, directories and paths. What comes in is a path of a user or of a checkpoint, so a pipe or
+ * a device in the place of a file is refused, and every message names path and reason. A map is
+ * private and read-only; its pages may be dropped at any time and are read again when needed. */
 #define _GNU_SOURCE
 #include "base/file.h"
 
@@ -12,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static enum mxc_code fail(struct mxc_err *err, const char *path, const char *verb) {
+enum mxc_code mxc_file_error(struct mxc_err *err, const char *path, const char *verb) {
     enum mxc_code code = errno == ENOENT || errno == ENOTDIR ? MXC_E_NOT_FOUND : MXC_E_IO;
     char text[128];
     return mxc_err_set(err, code, "%s: cannot %s: %s", path, verb,
@@ -22,10 +25,10 @@ static enum mxc_code fail(struct mxc_err *err, const char *path, const char *ver
 static enum mxc_code open_regular(const char *path, int *fd, size_t *size, struct mxc_err *err) {
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (f < 0)
-        return fail(err, path, "open");
+        return mxc_file_error(err, path, "open");
     struct stat st;
     if (fstat(f, &st) < 0) {
-        enum mxc_code code = fail(err, path, "stat");
+        enum mxc_code code = mxc_file_error(err, path, "stat");
         close(f);
         return code;
     }
@@ -51,7 +54,7 @@ enum mxc_code mxc_file_open(const char *path, struct mxc_file *file, struct mxc_
     } else if (size) {
         data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED)
-            code = fail(err, path, "map");
+            code = mxc_file_error(err, path, "map");
     }
     close(fd);
     if (code) {
@@ -100,7 +103,7 @@ enum mxc_code mxc_file_read(const char *path, size_t max_bytes, char **data, siz
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            code = fail(err, path, "read");
+            code = mxc_file_error(err, path, "read");
             goto out;
         }
         if (!n)
@@ -133,22 +136,22 @@ enum mxc_code mxc_file_write(const char *path, const void *data, size_t length,
         (void)unlink(tmp); /* of an earlier process with our number */
     int fd = open(tmp, flags, 0644);
     if (fd < 0) {
-        code = fail(err, tmp, "create");
+        code = mxc_file_error(err, tmp, "create");
         goto out;
     }
     for (size_t used = 0; !code && used < length;) {
         ssize_t w = write(fd, (const char *)data + used, length - used);
         if (w < 0 && errno != EINTR)
-            code = fail(err, tmp, "write");
+            code = mxc_file_error(err, tmp, "write");
         else if (w > 0)
             used += (size_t)w;
     }
     if (!code && !in_place && fsync(fd) < 0)
-        code = fail(err, tmp, "sync");
+        code = mxc_file_error(err, tmp, "sync");
     if (close(fd) < 0 && !code)
-        code = fail(err, tmp, "close");
+        code = mxc_file_error(err, tmp, "close");
     if (!code && !in_place && rename(tmp, path) < 0)
-        code = fail(err, path, "rename");
+        code = mxc_file_error(err, path, "rename");
     if (code && !in_place)
         (void)unlink(tmp);
 out:
@@ -177,7 +180,7 @@ enum mxc_code mxc_dir_make(const char *path, struct mxc_err *err) {
         char c = *p;
         *p = 0;
         if (mkdir(copy, 0755) < 0 && errno != EEXIST)
-            code = fail(err, copy, "create directory");
+            code = mxc_file_error(err, copy, "create directory");
         *p = c;
         if (!c)
             break;

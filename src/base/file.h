@@ -28,6 +28,9 @@ enum mxc_code mxc_file_read(const char *path, size_t max_bytes, char **data, siz
  * that is there and no regular file (a device, a pipe) is written to, not replaced. */
 enum mxc_code mxc_file_write(const char *path, const void *data, size_t length,
                              struct mxc_err *err) MXC_MUST;
+/* "path: cannot verb: reason" of errno, for callers that make their own system calls. Returns
+ * MXC_E_NOT_FOUND when there is no such file or folder, else MXC_E_IO. */
+enum mxc_code mxc_file_error(struct mxc_err *err, const char *path, const char *verb);
 bool mxc_file_exists(const char *path); /* regular file or link to one */
 bool mxc_dir_exists(const char *path);
 /* mkdir -p */

@@ -71,8 +71,7 @@ static void wait_generation(struct barrier *b, uint32_t seen) {
     }
 }
 
-void mxc_team_barrier(struct mxc_team *team, int worker) {
-    (void)worker;
+void mxc_team_barrier(struct mxc_team *team) {
     if (team->n_workers == 1)
         return;
     struct barrier *b = &team->barrier;
@@ -108,11 +107,11 @@ static void *worker_main(void *arg) {
     struct mxc_team *team = w->team;
     pin(w->id);
     for (;;) {
-        mxc_team_barrier(team, w->id);
+        mxc_team_barrier(team);
         if (team->stopping)
             return NULL;
         team->fn(team->arg, w->id, team->n_workers);
-        mxc_team_barrier(team, w->id);
+        mxc_team_barrier(team);
     }
 }
 
@@ -120,7 +119,7 @@ static void *worker_main(void *arg) {
 static void stop(struct mxc_team *team, int n_started) {
     team->stopping = true;
     if (n_started == team->n_workers) {
-        mxc_team_barrier(team, 0);
+        mxc_team_barrier(team);
     } else {
         for (int i = n_started; i <= team->n_workers; i++) /* stand in for the missing ones */
             if (atomic_fetch_add(&team->barrier.n_in, 1) == (uint32_t)team->n_workers - 1) {
@@ -168,7 +167,7 @@ int mxc_team_size(const struct mxc_team *team) {
 void mxc_team_run(struct mxc_team *team, mxc_team_fn *fn, void *arg) {
     team->fn = fn;
     team->arg = arg;
-    mxc_team_barrier(team, 0);
+    mxc_team_barrier(team);
     fn(arg, 0, team->n_workers);
-    mxc_team_barrier(team, 0);
+    mxc_team_barrier(team);
 }

@@ -18,6 +18,6 @@ int mxc_team_size(const struct mxc_team *team);
 /* Runs fn(arg, worker, n) on every worker and returns when all are done. */
 void mxc_team_run(struct mxc_team *team, mxc_team_fn *fn, void *arg);
 /* Meets all workers; memory written before is visible after. */
-void mxc_team_barrier(struct mxc_team *team, int worker);
+void mxc_team_barrier(struct mxc_team *team);
 
 #endif

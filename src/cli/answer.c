@@ -9,7 +9,6 @@
 #include "cli/answer.h"
 
 #include "base/json.h"
-#include "base/mem.h"
 #include "cli/term.h"
 
 #include <stdio.h>
@@ -127,11 +126,5 @@ int mxc_answer_json(const struct mlxcel_model *model, const struct mxc_answer *a
         (json_int_t)a->n_generated, "timings", "load_seconds", info.load_seconds, "queue_seconds",
         a->queue_seconds, "prompt_seconds", a->prompt_seconds, "generate_seconds",
         a->generate_seconds, "peak_memory_bytes", (json_int_t)mxc_term_peak_bytes());
-    char *text = o ? mxc_json_dump(o) : NULL;
-    json_decref(o);
-    if (!text)
-        return mxc_term_error("out of memory");
-    (void)puts(text);
-    mxc_mem_free(text);
-    return 0;
+    return mxc_term_put_json(o);
 }

@@ -7,7 +7,6 @@
 #include "cli/commands.h"
 
 #include "base/json.h"
-#include "base/mem.h"
 #include "cli/term.h"
 
 #include <stdio.h>
@@ -27,13 +26,7 @@ static int print_json(void) {
                                     json_pack("{s:s, s:s, s:o, s:o}", "name", f.name, "summary",
                                               f.summary, "model_types", names_json(f.model_types),
                                               "gguf_architectures", names_json(f.gguf_archs)));
-    char *text = array ? mxc_json_dump(array) : NULL;
-    json_decref(array);
-    if (!text)
-        return mxc_term_error("out of memory");
-    (void)puts(text);
-    mxc_mem_free(text);
-    return 0;
+    return mxc_term_put_json(array);
 }
 
 static void print_names(const char *label, const char *const *names) {

@@ -9,7 +9,6 @@
 #include "cli/commands.h"
 
 #include "base/json.h"
-#include "base/mem.h"
 #include "base/str.h"
 #include "cli/options.h"
 #include "cli/term.h"
@@ -212,14 +211,8 @@ static int run_all(struct bench *b) {
     int status = 0;
     for (size_t i = 0; !status && i < threads.n; i++)
         status = run_model(b, threads.items[i], &prompts, &gens, &batches, &depths);
-    if (!status && b->json) {
-        char *text = mxc_json_dump(b->results);
-        if (text)
-            (void)puts(text);
-        else
-            status = mxc_term_error("out of memory");
-        mxc_mem_free(text);
-    }
+    if (!status && b->json)
+        return mxc_term_put_json(b->results);
     json_decref(b->results);
     return status;
 }

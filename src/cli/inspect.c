@@ -152,13 +152,7 @@ static int print_json(const struct inspect *s) {
         (void)json_object_set_new(o, "memory", memory_json(s));
     if (o)
         (void)json_object_set_new(o, "tensors", tensors_json(s->weights));
-    char *text = o ? mxc_json_dump(o) : NULL;
-    json_decref(o);
-    if (!text)
-        return mxc_term_error("out of memory");
-    (void)puts(text);
-    mxc_mem_free(text);
-    return 0;
+    return mxc_term_put_json(o);
 }
 
 static void print_config(const struct inspect *s) {

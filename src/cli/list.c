@@ -7,7 +7,6 @@
 #include "cli/commands.h"
 
 #include "base/json.h"
-#include "base/mem.h"
 #include "cli/term.h"
 #include "store/store.h"
 
@@ -25,13 +24,7 @@ static int print_json(const struct mxc_store_list *list) {
                              (json_int_t)e->n_files, "modified", (json_int_t)e->modified, "kind",
                              mxc_model_kind_name(e->kind)));
     }
-    char *text = array ? mxc_json_dump(array) : NULL;
-    json_decref(array);
-    if (!text)
-        return mxc_term_error("out of memory");
-    (void)puts(text);
-    mxc_mem_free(text);
-    return 0;
+    return mxc_term_put_json(array);
 }
 
 static void print_table(const struct mxc_store_list *list, bool verbose) {

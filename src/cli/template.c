@@ -26,22 +26,12 @@ struct render {
     struct tm now;
 };
 
-static int print(json_t *value) {
-    char *text = value ? mxc_json_dump(value) : NULL;
-    json_decref(value);
-    if (!text)
-        return mxc_term_error("out of memory");
-    (void)puts(text);
-    mxc_mem_free(text);
-    return 0;
-}
-
 static int print_error(const struct mxc_err *err) {
     json_t *o = json_pack("{s:o, s:s}", "error", mxc_term_json(err->message), "code",
                           mxc_code_info(err->code)->name);
     if (o && err->position >= 0)
         (void)json_object_set_new(o, "position", json_integer(err->position));
-    return print(o);
+    return mxc_term_put_json(o);
 }
 
 /* One object to one line. *failed: it was an error object. 0 or an exit status. */
@@ -61,7 +51,7 @@ static int render(const struct render *r, const char *text, size_t length, const
     json_decref(variables);
     if (code)
         return print_error(&err);
-    int status = print(json_stringn(result.text, result.length));
+    int status = mxc_term_put_json(json_stringn(result.text, result.length));
     mxc_jinja_result_fini(&result);
     *failed = false;
     return status;

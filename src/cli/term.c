@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "base/str.h"
 
 #include <signal.h>
@@ -189,4 +190,14 @@ json_t *mxc_term_json(const char *text) {
     json_t *value = buf.failed ? NULL : json_stringn(mxc_buf_text(&buf), buf.length);
     mxc_buf_fini(&buf);
     return value;
+}
+
+int mxc_term_put_json(json_t *value) {
+    char *text = value ? mxc_json_dump(value) : NULL;
+    json_decref(value);
+    if (!text)
+        return mxc_term_error("out of memory");
+    (void)puts(text);
+    mxc_mem_free(text);
+    return 0;
 }

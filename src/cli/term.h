@@ -51,5 +51,8 @@ const char *mxc_term_size(uint64_t bytes, char text[16]);
 
 /* A JSON string; bytes that are not UTF-8 (of a path) become U+FFFD. NULL: out of memory. */
 json_t *mxc_term_json(const char *text);
+/* Prints the value as one line on standard output and takes it over. 0, or 1 after a message when
+ * there is no memory (value NULL counts as that). */
+int mxc_term_put_json(json_t *value);
 
 #endif

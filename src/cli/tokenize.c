@@ -50,13 +50,7 @@ static int print_decoded(const struct tokenize *t, const struct mxc_lines *lines
         return bad_line(lines, error.message);
     int status = 0;
     if (t->jsonl) {
-        json_t *value = json_stringn(text, length);
-        char *line = value ? mxc_json_dump(value) : NULL;
-        status = line ? 0 : mxc_term_error("out of memory");
-        if (line)
-            (void)puts(line);
-        mxc_mem_free(line);
-        json_decref(value);
+        status = mxc_term_put_json(json_stringn(text, length));
     } else {
         (void)fwrite(text, 1, length, stdout);
         (void)putchar('\n');

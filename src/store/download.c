@@ -96,7 +96,7 @@ static enum mxc_code take_lock(struct job *job, struct mxc_err *err) {
         if (fd < 0 && errno == ENOENT && tries < 8)
             continue;
         if (fd < 0) {
-            code = mxc_io_error(err, path, "create");
+            code = mxc_file_error(err, path, "create");
         } else if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
             int why = errno;
             close(fd);
@@ -105,7 +105,7 @@ static enum mxc_code take_lock(struct job *job, struct mxc_err *err) {
                 errno == EWOULDBLOCK
                     ? mxc_err_set(err, MXC_E_BUSY, "%s/%s is being downloaded by another process",
                                   job->repo.owner, job->repo.name)
-                    : mxc_io_error(err, path, "lock");
+                    : mxc_file_error(err, path, "lock");
         } else if (fstat(fd, &st) < 0 || !st.st_nlink) {
             close(fd);
             if (tries >= 8)
@@ -172,7 +172,7 @@ static void show(struct transfer *t) {
 
 static bool restart(struct transfer *t) {
     if (ftruncate(t->fd, 0) < 0 || lseek(t->fd, 0, SEEK_SET) < 0) {
-        t->code = mxc_io_error(&t->err, t->partial, "truncate");
+        t->code = mxc_file_error(&t->err, t->partial, "truncate");
         return false;
     }
     if (!mxc_digest_reset(t->digest)) {
@@ -202,7 +202,7 @@ static bool on_write(const void *data, size_t length, void *user) {
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            t->code = mxc_io_error(&t->err, t->partial, "write");
+            t->code = mxc_file_error(&t->err, t->partial, "write");
             return false;
         }
         (void)mxc_digest_add(t->digest, (const char *)data + used, (size_t)n);
@@ -239,7 +239,7 @@ static enum mxc_code hash_rest(struct transfer *t, struct mxc_err *err) {
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
-            code = mxc_io_error(err, t->partial, "read");
+            code = mxc_file_error(err, t->partial, "read");
             break;
         }
         (void)mxc_digest_add(t->digest, chunk, (size_t)n);
@@ -347,15 +347,15 @@ static enum mxc_code fetch_file(struct job *job, const struct mxc_hub_file *file
         goto out;
     t.fd = open(t.partial, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (t.fd < 0) {
-        code = mxc_io_error(err, t.partial, "create");
+        code = mxc_file_error(err, t.partial, "create");
         goto out;
     }
     if ((code = hash_rest(&t, err)) || (code = transfer(&t, url, err)))
         goto out;
     if (fsync(t.fd) < 0)
-        code = mxc_io_error(err, t.partial, "sync");
+        code = mxc_file_error(err, t.partial, "sync");
     else if (rename(t.partial, done) < 0)
-        code = mxc_io_error(err, done, "rename");
+        code = mxc_file_error(err, done, "rename");
 out:
     if (t.fd >= 0)
         close(t.fd);
@@ -380,7 +380,7 @@ static enum mxc_code place_file(const struct job *job, const struct mxc_hub_file
         *slash = '/';
     }
     if (!code && rename(from, to) < 0)
-        code = mxc_io_error(err, to, "rename");
+        code = mxc_file_error(err, to, "rename");
     mxc_mem_free(to);
     mxc_mem_free(from);
     return code;
@@ -458,7 +458,7 @@ static enum mxc_code place_new(const struct job *job, struct mxc_err *err) {
     if (!code)
         code = place_all(job, tree, err);
     if (!code && rename(tree, job->entry) < 0)
-        code = mxc_io_error(err, job->entry, "rename");
+        code = mxc_file_error(err, job->entry, "rename");
     mxc_mem_free(parent);
     mxc_mem_free(tree);
     return code;
@@ -472,7 +472,7 @@ static enum mxc_code place_into(const struct job *job, struct mxc_err *err) {
         code = place_all(job, job->entry, err);
     }
     if (!code && unlink(mark) < 0)
-        code = mxc_io_error(err, mark, "delete");
+        code = mxc_file_error(err, mark, "delete");
     mxc_mem_free(mark);
     return code;
 }

@@ -39,7 +39,7 @@ static enum mxc_code remove_entry(const struct mxc_store *store, const struct mx
         code = mxc_err_nomem(err);
     else if (!(code = mxc_dir_make(dir, err)) && !(code = mxc_tree_remove(aside, err))) {
         if (rename(path, aside) < 0)
-            code = mxc_io_error(err, path, "rename");
+            code = mxc_file_error(err, path, "rename");
         else
             code = mxc_tree_remove(aside, err);
     }

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "store/tree.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 
 #include <dirent.h>
@@ -20,13 +21,6 @@
 #include <unistd.h>
 
 enum { MAX_DEPTH = 16, MAX_NAMES = 1 << 20 };
-
-enum mxc_code mxc_io_error(struct mxc_err *err, const char *path, const char *verb) {
-    enum mxc_code code = errno == ENOENT || errno == ENOTDIR ? MXC_E_NOT_FOUND : MXC_E_IO;
-    char text[128];
-    return mxc_err_set(err, code, "%s: cannot %s: %s", path, verb,
-                       strerror_r(errno, text, sizeof text));
-}
 
 char *mxc_text_printf(const char *fmt, ...) {
     va_list args, again;
@@ -58,7 +52,7 @@ enum mxc_code mxc_names_read(const char *dir, struct mxc_names *names, struct mx
     DIR *stream = opendir(dir);
     if (!stream) {
         if (errno != ENOENT)
-            return mxc_io_error(err, dir, "read");
+            return mxc_file_error(err, dir, "read");
         *names = out;
         return MXC_OK;
     }
@@ -129,7 +123,7 @@ static void sum_in(DIR *dir, unsigned depth, struct mxc_tree_sum *sum) {
 enum mxc_code mxc_tree_sum(const char *dir, struct mxc_tree_sum *sum, struct mxc_err *err) {
     DIR *stream = open_in(AT_FDCWD, dir, 0);
     if (!stream)
-        return mxc_io_error(err, dir, "read");
+        return mxc_file_error(err, dir, "read");
     struct mxc_tree_sum out = {0};
     sum_in(stream, 0, &out);
     closedir(stream);
@@ -160,5 +154,5 @@ static int remove_in(int at, const char *name, dev_t device, unsigned depth) {
 }
 
 enum mxc_code mxc_tree_remove(const char *path, struct mxc_err *err) {
-    return remove_in(AT_FDCWD, path, 0, 0) < 0 ? mxc_io_error(err, path, "delete") : MXC_OK;
+    return remove_in(AT_FDCWD, path, 0, 0) < 0 ? mxc_file_error(err, path, "delete") : MXC_OK;
 }

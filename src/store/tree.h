@@ -27,8 +27,6 @@ enum mxc_code mxc_tree_sum(const char *dir, struct mxc_tree_sum *sum, struct mxc
 /* Deletes path and what is below it. Links are deleted, not followed; other mounts are not entered.
  * A path that does not exist is fine. */
 enum mxc_code mxc_tree_remove(const char *path, struct mxc_err *err) MXC_MUST;
-/* Sets an error "path: cannot verb: reason" from errno. */
-enum mxc_code mxc_io_error(struct mxc_err *err, const char *path, const char *verb);
 /* printf into fresh memory (mxc_mem_free); NULL: out of memory. */
 char *mxc_text_printf(const char *fmt, ...) MXC_PRINTF(1, 2);
 

@@ -271,11 +271,11 @@ static void team_fn(void *arg, int worker, int n) {
     struct team_job *job = arg;
     for (int r = 1; r <= job->rounds; r++) {
         job->slots[worker] = r;
-        mxc_team_barrier(job->team, worker);
+        mxc_team_barrier(job->team);
         if (!worker)
             for (int i = 0; i < n; i++)
                 job->sum += job->slots[i] == r;
-        mxc_team_barrier(job->team, worker);
+        mxc_team_barrier(job->team);
     }
 }
 

@@ -245,7 +245,7 @@ static inline int32_t mxc_cpu_op_rows(const struct mxc_cpu_run *run, const struc
     return op->rows_out ? run->step->n_out : run->step->n_rows;
 }
 static inline void mxc_cpu_barrier(const struct mxc_cpu_worker *worker) {
-    mxc_team_barrier(worker->run->plan->backend->team, worker->id);
+    mxc_team_barrier(worker->run->plan->backend->team);
 }
 
 /* ---- op_*.c: called by every worker; they return without a closing barrier */

@@ -27,7 +27,7 @@ struct job {
 
 static void work(void *arg, int worker, int n_workers) {
     struct job *job = arg;
-    mxc_team_barrier(job->team, worker);
+    mxc_team_barrier(job->team);
     if (!worker)
         job->start_ns = mxc_clock_ns();
     if (job->read) {
