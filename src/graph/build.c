@@ -102,31 +102,48 @@ static bool grow(struct mxc_graph *g, void *array, int32_t n, int32_t *cap, int3
     return true;
 }
 
-static int32_t add_weight(struct mxc_graph *g, enum mxc_weight_role role, int n_dims,
-                          const int64_t *shape, const char *fmt, va_list ap) {
+/* The key of a weight: its name, and where in the tensor it stands. */
+static bool weight_key(const struct mxc_weight *w, const char *name, char *key, size_t size) {
+    const struct mxc_weight_view *v = &w->view;
+    int n = !v->n_dims ? snprintf(key, size, "%s", name)
+                       : snprintf(key, size, "%s|%lld,%lld,%lld,%lld,%lld,%d", name,
+                                  (long long)v->stride, (long long)v->row0, (long long)v->row_step,
+                                  (long long)v->col0, (long long)v->col_step, v->transposed);
+    return n > 0 && (size_t)n < size;
+}
+
+static bool extents_in_range(struct mxc_graph *g, const char *name, int n_dims,
+                             const int64_t *shape, int64_t min) {
+    for (int i = 0; i < n_dims; i++) {
+        if (shape[i] < min || shape[i] > MXC_GRAPH_MAX_EXTENT) {
+            mxc_graph_fail(g, MXC_E_LIMIT, "weight %s: extent %lld is not in [1, %d]", name,
+                           (long long)shape[i], MXC_GRAPH_MAX_EXTENT);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* weight: all but the name. */
+static int32_t add_weight(struct mxc_graph *g, struct mxc_weight weight, const char *fmt,
+                          va_list ap) {
     struct mxc_graph_private *p = g->private_;
     if (failed(g))
         return 0;
-    char name[MAX_NAME];
+    char name[MAX_NAME], key[2 * MAX_NAME];
     int length = vsnprintf(name, sizeof name, fmt, ap);
-    if (length <= 0 || length >= MAX_NAME) {
+    if (length <= 0 || length >= MAX_NAME || !weight_key(&weight, name, key, sizeof key)) {
         mxc_graph_fail(g, MXC_E_LIMIT, "a weight's name is empty or longer than %d bytes",
                        MAX_NAME - 1);
         return 0;
     }
-    for (int i = 0; i < n_dims; i++) {
-        if (shape[i] < 1 || shape[i] > MXC_GRAPH_MAX_EXTENT) {
-            mxc_graph_fail(g, MXC_E_LIMIT, "weight %s: extent %lld is not in [1, %d]", name,
-                           (long long)shape[i], MXC_GRAPH_MAX_EXTENT);
-            return 0;
-        }
-    }
-    struct mxc_weight weight = {.role = role, .n_dims = n_dims};
-    memcpy(weight.shape, shape, (size_t)n_dims * sizeof *shape);
+    if (!extents_in_range(g, name, weight.n_dims, weight.shape, 1) ||
+        !extents_in_range(g, name, weight.view.n_dims, weight.view.shape, 0))
+        return 0;
     uint64_t known;
-    if (mxc_map_get(&p->weight_ids, mxc_str_of(name), &known)) {
+    if (mxc_map_get(&p->weight_ids, mxc_str_of(key), &known)) {
         const struct mxc_weight *w = &g->weights[known];
-        if (w->role == role && w->n_dims == n_dims &&
+        if (w->role == weight.role && w->n_dims == weight.n_dims &&
             !memcmp(w->shape, weight.shape, sizeof w->shape))
             return (int32_t)known;
         mxc_graph_fail(g, MXC_E_INTERNAL, "weight %s is declared twice with different shapes",
@@ -136,36 +153,90 @@ static int32_t add_weight(struct mxc_graph *g, enum mxc_weight_role role, int n_
     if (!grow(g, &g->weights, g->n_weights, &p->weights_cap, MXC_GRAPH_MAX_WEIGHTS,
               sizeof *g->weights, "weights"))
         return 0;
-    weight.name = mxc_arena_strdup(&p->names, name);
-    if (!weight.name ||
-        !mxc_map_put_borrowed(&p->weight_ids, mxc_str_of(weight.name), (uint64_t)g->n_weights))
+    const char *kept = mxc_arena_strdup(&p->names, key);
+    weight.name = weight.view.n_dims ? mxc_arena_strdup(&p->names, name) : kept;
+    if (!kept || !weight.name ||
+        !mxc_map_put_borrowed(&p->weight_ids, mxc_str_of(kept), (uint64_t)g->n_weights))
         return fail_nomem(g);
     g->weights[g->n_weights] = weight;
     return g->n_weights++;
 }
 
+#define ADD_WEIGHT(g, fmt, ...)                                                                    \
+    va_list ap;                                                                                    \
+    va_start(ap, fmt);                                                                             \
+    int32_t id = add_weight(g, (struct mxc_weight){__VA_ARGS__}, fmt, ap);                         \
+    va_end(ap);                                                                                    \
+    return id
+
 int32_t mxc_graph_matrix(struct mxc_graph *g, int64_t out, int64_t in, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    int32_t id = add_weight(g, MXC_W_MATRIX, 2, (int64_t[]){out, in}, fmt, ap);
-    va_end(ap);
-    return id;
+    ADD_WEIGHT(g, fmt, .role = MXC_W_MATRIX, .n_dims = 2, .shape = {out, in});
 }
 
 int32_t mxc_graph_vector(struct mxc_graph *g, int64_t n, const char *fmt, ...) {
+    ADD_WEIGHT(g, fmt, .role = MXC_W_VECTOR, .n_dims = 1, .shape = {n});
+}
+
+int32_t mxc_graph_table(struct mxc_graph *g, int64_t rows, int64_t width, const char *fmt, ...) {
+    ADD_WEIGHT(g, fmt, .role = MXC_W_TABLE, .n_dims = 2, .shape = {rows, width});
+}
+
+int32_t mxc_graph_stack(struct mxc_graph *g, int64_t slices, int64_t out, int64_t in,
+                        const char *fmt, ...) {
+    ADD_WEIGHT(g, fmt, .role = MXC_W_STACK, .n_dims = 3, .shape = {slices, out, in});
+}
+
+int32_t mxc_graph_vectors(struct mxc_graph *g, int64_t slices, int64_t n, const char *fmt, ...) {
+    ADD_WEIGHT(g, fmt, .role = MXC_W_VECTOR, .n_dims = 2, .shape = {slices, n});
+}
+
+int32_t mxc_graph_view(struct mxc_graph *g, const struct mxc_weight *weight,
+                       const struct mxc_weight_view *view, const char *fmt, ...) {
+    struct mxc_err err;
+    if (failed(g))
+        return 0;
+    if (mxc_graph_check_view(weight, view, &err)) {
+        g->private_->err = err;
+        return 0;
+    }
+    struct mxc_weight w = *weight;
+    w.view = *view;
     va_list ap;
     va_start(ap, fmt);
-    int32_t id = add_weight(g, MXC_W_VECTOR, 1, (int64_t[]){n}, fmt, ap);
+    int32_t id = add_weight(g, w, fmt, ap);
     va_end(ap);
     return id;
 }
 
-int32_t mxc_graph_table(struct mxc_graph *g, int64_t rows, int64_t width, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    int32_t id = add_weight(g, MXC_W_TABLE, 2, (int64_t[]){rows, width}, fmt, ap);
-    va_end(ap);
-    return id;
+static const char *slice_mark(const struct mxc_weight *weight) {
+    return weight->n_dims > 1 ? strchr(weight->name, '*') : NULL;
+}
+
+int64_t mxc_weight_tensors(const struct mxc_weight *weight) {
+    return slice_mark(weight) ? weight->shape[0] : 1;
+}
+
+void mxc_weight_tensor_name(const struct mxc_weight *weight, int64_t i,
+                            char name[MXC_MAX_WEIGHT_NAME]) {
+    const char *mark = slice_mark(weight);
+    if (!mark)
+        (void)snprintf(name, MXC_MAX_WEIGHT_NAME, "%s", weight->name);
+    else
+        (void)snprintf(name, MXC_MAX_WEIGHT_NAME, "%.*s%lld%s", (int)(mark - weight->name),
+                       weight->name, (long long)i, mark + 1);
+}
+
+int mxc_weight_tensor_shape(const struct mxc_weight *weight, int64_t shape[3]) {
+    bool viewed = weight->view.n_dims > 0;
+    int n_dims = viewed ? weight->view.n_dims : weight->n_dims;
+    const int64_t *from = viewed ? weight->view.shape : weight->shape;
+    if (!viewed && slice_mark(weight)) {
+        from++;
+        n_dims--;
+    }
+    for (int i = 0; i < n_dims; i++)
+        shape[i] = from[i] ? from[i] : -1;
+    return n_dims;
 }
 
 /* Keeps a check's error as the graph's. */
@@ -244,6 +315,25 @@ int32_t mxc_graph_embed(struct mxc_graph *g, int32_t table, float scale) {
                .op = MXC_OP_EMBED, .n_weights = 1, .weights = {table}, .u.embed.scale = scale});
 }
 
+int32_t mxc_graph_add_position(struct mxc_graph *g, int32_t x, int32_t table, int32_t offset) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_ADD_POSITION,
+                                         .n_in = 1,
+                                         .in = {x},
+                                         .n_weights = 1,
+                                         .weights = {table},
+                                         .u.position.offset = offset});
+}
+
+int32_t mxc_graph_layer_norm(struct mxc_graph *g, int32_t x, int32_t weight, int32_t bias,
+                             float eps) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_LAYER_NORM,
+                                         .n_in = 1,
+                                         .in = {x},
+                                         .n_weights = 2,
+                                         .weights = {weight, bias},
+                                         .u.norm = {eps, 0}});
+}
+
 int32_t mxc_graph_rms_norm(struct mxc_graph *g, int32_t x, int32_t weight, float eps,
                            float offset) {
     return add_node(g, (struct mxc_node){.op = MXC_OP_RMS_NORM,
@@ -283,6 +373,56 @@ int32_t mxc_graph_attention(struct mxc_graph *g, int32_t qkv, const struct mxc_a
                                          .n_weights = 3,
                                          .weights = {q_norm, k_norm, sinks},
                                          .u.attn = *attr});
+}
+
+int32_t mxc_graph_latent_attention(struct mxc_graph *g, int32_t q, int32_t latent,
+                                   const struct mxc_attn_attr *attr) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_ATTENTION,
+                                         .n_in = 2,
+                                         .in = {q, latent},
+                                         .n_weights = 3,
+                                         .weights = {MXC_NONE, MXC_NONE, MXC_NONE},
+                                         .u.attn = *attr});
+}
+
+int32_t mxc_graph_heads_linear(struct mxc_graph *g, int32_t x, int32_t stack, int32_t n_heads) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_HEADS_LINEAR,
+                                         .n_in = 1,
+                                         .in = {x},
+                                         .n_weights = 1,
+                                         .weights = {stack},
+                                         .u.heads.n_heads = n_heads});
+}
+
+int32_t mxc_graph_act(struct mxc_graph *g, int32_t x, enum mxc_act act) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_ACT, .n_in = 1, .in = {x}, .u.glu.act = act});
+}
+
+int32_t mxc_graph_softcap(struct mxc_graph *g, int32_t x, float cap) {
+    return add_node(
+        g, (struct mxc_node){.op = MXC_OP_SOFTCAP, .n_in = 1, .in = {x}, .u.softcap.cap = cap});
+}
+
+int32_t mxc_graph_moe(struct mxc_graph *g, int32_t x, int32_t router,
+                      const struct mxc_moe_attr *attr, const int32_t weights[MXC_N_MOE_WEIGHTS]) {
+    struct mxc_node node = {.op = MXC_OP_MOE,
+                            .n_in = 2,
+                            .in = {x, router},
+                            .n_weights = MXC_N_MOE_WEIGHTS,
+                            .u.moe = *attr};
+    memcpy(node.weights, weights, sizeof *weights * MXC_N_MOE_WEIGHTS);
+    return add_node(g, node);
+}
+
+int32_t mxc_graph_gate(struct mxc_graph *g, int32_t x, int32_t gate) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_GATE, .n_in = 2, .in = {x, gate}});
+}
+
+int32_t mxc_graph_unit_columns(struct mxc_graph *g, int32_t x, int32_t matrix) {
+    return add_node(
+        g,
+        (struct mxc_node){
+            .op = MXC_OP_UNIT_COLUMNS, .n_in = 1, .in = {x}, .n_weights = 1, .weights = {matrix}});
 }
 
 int32_t mxc_graph_glu(struct mxc_graph *g, int32_t x, enum mxc_act act) {

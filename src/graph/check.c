@@ -38,6 +38,24 @@ enum mxc_code mxc_kv_check(const struct mxc_kv *kv, struct mxc_err *err) {
     return MXC_OK;
 }
 
+enum mxc_code mxc_graph_check_view(const struct mxc_weight *weight,
+                                   const struct mxc_weight_view *view, struct mxc_err *err) {
+    bool vector = weight->role == MXC_W_VECTOR;
+    if (view->n_dims < 1 || view->n_dims > 3 || weight->n_dims < 1 || weight->n_dims > 3)
+        return mxc_err_set(err, MXC_E_INTERNAL, "view: %d dimensions of %d", weight->n_dims,
+                           view->n_dims);
+    if (view->stride < 0 || view->row0 < 0 || view->row_step < (view->transposed ? 0 : 1) ||
+        view->col0 < 0 || view->col_step < (view->transposed ? 1 : 0))
+        return mxc_err_set(err, MXC_E_INTERNAL, "view: a stride or step is out of range");
+    if (!view->transposed && (view->col0 || view->col_step > 1))
+        return mxc_err_set(err, MXC_E_INTERNAL, "view: only a transposed one picks columns");
+    if (vector && view->transposed)
+        return mxc_err_set(err, MXC_E_INTERNAL, "view: a vector cannot be transposed");
+    if (weight->role == MXC_W_TABLE)
+        return mxc_err_set(err, MXC_E_INTERNAL, "view: of a table");
+    return MXC_OK;
+}
+
 struct context {
     const struct mxc_graph *g;
     const struct mxc_node *node;
@@ -77,11 +95,11 @@ static enum mxc_code check_vector(const struct context *c, int i, int64_t n, boo
     if (c->node->weights[i] == MXC_NONE)
         return optional ? MXC_OK : BAD(c, "weight %d is absent", i);
     const struct mxc_weight *w = &c->g->weights[c->node->weights[i]];
-    if (w->role != MXC_W_VECTOR || w->n_dims != 1)
+    if (w->role != MXC_W_VECTOR)
         return BAD(c, "%s is not a vector", w->name);
-    if (w->shape[0] != n)
-        return BAD(c, "%s has %lld numbers, not %lld", w->name, (long long)w->shape[0],
-                   (long long)n);
+    int64_t has = w->n_dims == 2 ? w->shape[0] * w->shape[1] : w->shape[0];
+    if (has != n)
+        return BAD(c, "%s has %lld numbers, not %lld", w->name, (long long)has, (long long)n);
     return MXC_OK;
 }
 
@@ -103,7 +121,145 @@ static enum mxc_code check_norm(const struct context *c, struct mxc_shape *out) 
         !isfinite(c->node->u.norm.offset))
         return BAD(c, "eps or offset is out of range");
     *out = (struct mxc_shape){x->rows, x->width};
+    int32_t id = c->node->weights[0];
+    if (id != MXC_NONE && c->g->weights[id].shape[0] < x->width)
+        return check_vector(c, 0, c->g->weights[id].shape[0], false); /* the rest passes through */
     return check_vector(c, 0, x->width, false);
+}
+
+static enum mxc_code check_layer_norm(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_value *x = input(c, 0);
+    if (!(c->node->u.norm.eps >= 0) || !isfinite(c->node->u.norm.eps))
+        return BAD(c, "eps is out of range");
+    *out = (struct mxc_shape){x->rows, x->width};
+    enum mxc_code code = check_vector(c, 0, x->width, false);
+    return code ? code : check_vector(c, 1, x->width, true);
+}
+
+static enum mxc_code check_add_position(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_value *x = input(c, 0);
+    int32_t id = c->node->weights[0];
+    if (id == MXC_NONE || c->g->weights[id].role != MXC_W_TABLE)
+        return BAD(c, "the weight is not a table");
+    if (x->rows.kind != MXC_ROWS_T || c->g->weights[id].shape[1] != x->width)
+        return BAD(c, "%s does not fit an input of %d", c->g->weights[id].name, x->width);
+    if (c->node->u.position.offset < 0)
+        return BAD(c, "offset %d", c->node->u.position.offset);
+    *out = (struct mxc_shape){x->rows, x->width};
+    return MXC_OK;
+}
+
+/* weights[i] is a stack of `slices` matrices [rows, columns]. */
+static enum mxc_code check_stack(const struct context *c, int i, int64_t slices, int64_t rows,
+                                 int64_t columns) {
+    int32_t id = c->node->weights[i];
+    if (id == MXC_NONE)
+        return BAD(c, "weight %d is absent", i);
+    const struct mxc_weight *w = &c->g->weights[id];
+    if (w->role != MXC_W_STACK || w->n_dims != 3 || w->shape[0] != slices || w->shape[1] != rows ||
+        w->shape[2] != columns)
+        return BAD(c, "%s is not a stack of %lld matrices [%lld, %lld]", w->name, (long long)slices,
+                   (long long)rows, (long long)columns);
+    return MXC_OK;
+}
+
+static enum mxc_code check_heads_linear(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_value *x = input(c, 0);
+    int32_t id = c->node->weights[0], heads = c->node->u.heads.n_heads;
+    if (id == MXC_NONE || c->g->weights[id].role != MXC_W_STACK)
+        return BAD(c, "the weight is not a stack");
+    const struct mxc_weight *w = &c->g->weights[id];
+    if (heads < 1 || x->width % heads || w->shape[0] != heads || w->shape[2] > x->width / heads)
+        return BAD(c, "%s does not fit %d heads of an input of %d", w->name, heads, x->width);
+    int64_t width = heads * (w->shape[1] + x->width / heads - w->shape[2]);
+    if (width > MXC_GRAPH_MAX_EXTENT)
+        return mxc_err_set(c->err, MXC_E_LIMIT, "%lld outputs are more than %d", (long long)width,
+                           MXC_GRAPH_MAX_EXTENT);
+    *out = (struct mxc_shape){x->rows, (int32_t)width};
+    return MXC_OK;
+}
+
+/* weights[i] holds n numbers for each expert (or is absent). */
+static enum mxc_code check_expert_vectors(const struct context *c, int i, int64_t n) {
+    int32_t id = c->node->weights[i];
+    if (id == MXC_NONE)
+        return MXC_OK;
+    const struct mxc_weight *w = &c->g->weights[id];
+    if (w->role != MXC_W_VECTOR || w->n_dims != 2 || w->shape[0] != c->node->u.moe.n_experts ||
+        w->shape[1] != n)
+        return BAD(c, "%s does not hold %lld numbers for each expert", w->name, (long long)n);
+    return MXC_OK;
+}
+
+static enum mxc_code check_moe_attr(const struct context *c) {
+    const struct mxc_moe_attr *a = &c->node->u.moe;
+    if (a->n_experts < 1 || a->top_k < 1 || a->top_k > a->n_experts ||
+        a->top_k > MXC_MAX_TOP_EXPERTS || a->width < 1 || a->width > MXC_GRAPH_MAX_EXTENT)
+        return BAD(c, "%d of %d experts, %d wide", a->top_k, a->n_experts, a->width);
+    if (a->n_groups < 1 || a->n_experts % a->n_groups || a->top_groups < 1 ||
+        a->top_groups > a->n_groups)
+        return BAD(c, "%d of %d groups of %d experts", a->top_groups, a->n_groups, a->n_experts);
+    if (a->n_groups > 1 && !a->group_best && a->n_experts / a->n_groups < 2)
+        return BAD(c, "groups of one expert have no two best");
+    if ((unsigned)a->score > MXC_MOE_SIGMOID || (unsigned)a->act >= MXC_N_ACTS)
+        return BAD(c, "there is no score %d or activation %d", (int)a->score, (int)a->act);
+    if (!isfinite(a->scale) || !(a->normalise_eps >= 0) || !isfinite(a->normalise_eps))
+        return BAD(c, "scale or normalise_eps is out of range");
+    return MXC_OK;
+}
+
+static enum mxc_code check_moe(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_value *x = input(c, 0), *router = input(c, 1);
+    const struct mxc_moe_attr *a = &c->node->u.moe;
+    enum mxc_code code = check_moe_attr(c);
+    if (code)
+        return code;
+    if (router->width != a->n_experts || !mxc_extent_equal(x->rows, router->rows))
+        return BAD(c, "router logits are %d wide for %d experts, or differ in rows", router->width,
+                   a->n_experts);
+    if ((code = check_stack(c, MXC_MOE_GATE, a->n_experts, a->width, x->width)) ||
+        (code = check_stack(c, MXC_MOE_UP, a->n_experts, a->width, x->width)) ||
+        (code = check_stack(c, MXC_MOE_DOWN, a->n_experts, x->width, a->width)) ||
+        (code = check_expert_vectors(c, MXC_MOE_GATE_BIAS, a->width)) ||
+        (code = check_expert_vectors(c, MXC_MOE_UP_BIAS, a->width)) ||
+        (code = check_expert_vectors(c, MXC_MOE_DOWN_BIAS, x->width)) ||
+        (code = check_vector(c, MXC_MOE_CHOICE, a->n_experts, true)))
+        return code;
+    *out = (struct mxc_shape){x->rows, x->width};
+    return MXC_OK;
+}
+
+static enum mxc_code check_gate(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_value *x = input(c, 0), *gate = input(c, 1);
+    if (gate->width != 1 || !mxc_extent_equal(x->rows, gate->rows))
+        return BAD(c, "the gate is %d wide, or differs in rows", gate->width);
+    *out = (struct mxc_shape){x->rows, x->width};
+    return MXC_OK;
+}
+
+static enum mxc_code check_unit_columns(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_value *x = input(c, 0);
+    int32_t id = c->node->weights[0];
+    if (id == MXC_NONE || c->g->weights[id].n_dims != 2 || c->g->weights[id].shape[1] != x->width)
+        return BAD(c, "the weight is not a matrix with %d columns", x->width);
+    *out = (struct mxc_shape){x->rows, x->width};
+    return MXC_OK;
+}
+
+static enum mxc_code check_act(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_value *x = input(c, 0);
+    if ((unsigned)c->node->u.glu.act >= MXC_ACT_SWIGLU_CLIP)
+        return BAD(c, "there is no activation %d of one input", (int)c->node->u.glu.act);
+    *out = (struct mxc_shape){x->rows, x->width};
+    return MXC_OK;
+}
+
+static enum mxc_code check_softcap(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_value *x = input(c, 0);
+    if (!(c->node->u.softcap.cap > 0) || !isfinite(c->node->u.softcap.cap))
+        return BAD(c, "cap is out of range");
+    *out = (struct mxc_shape){x->rows, x->width};
+    return MXC_OK;
 }
 
 static enum mxc_code check_linear(const struct context *c, struct mxc_shape *out) {
@@ -118,7 +274,7 @@ static enum mxc_code check_linear(const struct context *c, struct mxc_shape *out
         if (n->weights[i] == MXC_NONE)
             return BAD(c, "the matrix of part %d is absent", i / 2);
         const struct mxc_weight *w = &c->g->weights[n->weights[i]];
-        if (w->role == MXC_W_VECTOR || w->n_dims != 2)
+        if (w->role == MXC_W_VECTOR || w->role == MXC_W_STACK || w->n_dims != 2)
             return BAD(c, "%s is not a matrix", w->name);
         if (w->shape[1] != x->width)
             return BAD(c, "%s has %lld columns, its input %d", w->name, (long long)w->shape[1],
@@ -142,43 +298,83 @@ static enum mxc_code check_linear(const struct context *c, struct mxc_shape *out
     return MXC_OK;
 }
 
+/* Numbers of q_norm's (heads = n_heads) or k_norm's weights. */
+static int64_t qk_norm_width(const struct mxc_attn_attr *a, int32_t heads) {
+    return a->qk_norm == MXC_QK_RMS_HEAD ? a->head_dim : (int64_t)heads * a->head_dim;
+}
+
+static enum mxc_code check_attention_weights(const struct context *c) {
+    const struct mxc_node *n = c->node;
+    const struct mxc_attn_attr *a = &n->u.attn;
+    enum mxc_code code;
+    if (n->n_weights != 3)
+        return BAD(c, "%d weights, not 3", n->n_weights);
+    if ((unsigned)a->qk_norm > MXC_QK_LAYER_HEADS)
+        return BAD(c, "there is no qk_norm %d", (int)a->qk_norm);
+    if ((code = check_vector(c, 0, qk_norm_width(a, a->n_heads), true)) ||
+        (code = check_vector(c, 1, qk_norm_width(a, a->n_kv_heads), true)) ||
+        (code = check_vector(c, 2, a->n_heads, true)))
+        return code;
+    if ((n->weights[0] != MXC_NONE || n->weights[1] != MXC_NONE) &&
+        (!(a->qk_norm_eps >= 0) || !isfinite(a->qk_norm_eps) || !isfinite(a->qk_norm_offset)))
+        return BAD(c, "qk_norm_eps or qk_norm_offset is out of range");
+    if (n->n_in == 2 && (n->weights[0] != MXC_NONE || n->weights[1] != MXC_NONE))
+        return BAD(c, "attention over a latent has no norms of q and k");
+    return MXC_OK;
+}
+
+static enum mxc_code check_attention_inputs(const struct context *c) {
+    const struct mxc_attn_attr *a = &c->node->u.attn;
+    const struct mxc_value *x = input(c, 0);
+    if (x->rows.kind != MXC_ROWS_T)
+        return BAD(c, "rows are not those of the step");
+    if (c->node->n_in == 1) {
+        if (((int64_t)a->n_heads + 2 * (int64_t)a->n_kv_heads) * a->head_dim != x->width)
+            return BAD(c, "input is %d wide, (%d + 2 * %d) * %d are needed", x->width, a->n_heads,
+                       a->n_kv_heads, a->head_dim);
+        if (a->v_dim && a->v_dim != a->head_dim)
+            return BAD(c, "v_dim %d is not head_dim", a->v_dim);
+        return MXC_OK;
+    }
+    if (input(c, 1)->rows.kind != MXC_ROWS_T || input(c, 1)->width != a->head_dim ||
+        (int64_t)a->n_heads * a->head_dim != x->width || a->n_kv_heads != 1)
+        return BAD(c, "q is %d wide, the latent %d, %d heads of %d", x->width, input(c, 1)->width,
+                   a->n_heads, a->head_dim);
+    if (a->v_dim < 1 || a->v_dim > a->head_dim)
+        return BAD(c, "v_dim %d is not in [1, %d]", a->v_dim, a->head_dim);
+    return MXC_OK;
+}
+
 static enum mxc_code check_attention(const struct context *c, struct mxc_shape *out) {
     const struct mxc_node *n = c->node;
     const struct mxc_attn_attr *a = &n->u.attn;
-    const struct mxc_value *x = input(c, 0);
+    bool latent = n->n_in == 2;
+    int32_t v_dim = a->v_dim ? a->v_dim : a->head_dim;
     if (a->n_heads < 1 || a->n_kv_heads < 1 || a->head_dim < 1 || a->n_heads % a->n_kv_heads)
         return BAD(c, "%d heads, %d kv heads of %d", a->n_heads, a->n_kv_heads, a->head_dim);
-    if (((int64_t)a->n_heads + 2 * (int64_t)a->n_kv_heads) * a->head_dim != x->width)
-        return BAD(c, "input is %d wide, (%d + 2 * %d) * %d are needed", x->width, a->n_heads,
-                   a->n_kv_heads, a->head_dim);
-    if (x->rows.kind != MXC_ROWS_T)
-        return BAD(c, "rows are not those of the step");
+    enum mxc_code code = check_attention_inputs(c);
+    if (code)
+        return code;
     if (!(a->scale > 0) || !isfinite(a->scale) || !(a->softcap >= 0) || !isfinite(a->softcap))
         return BAD(c, "scale or softcap is out of range");
     if (a->rope != MXC_NONE && (a->rope < 0 || a->rope >= c->g->n_ropes))
         return BAD(c, "there is no rope %d", a->rope);
-    if (a->rope != MXC_NONE && c->g->ropes[a->rope].dims > a->head_dim)
-        return BAD(c, "rope rotates %d dimensions of %d", c->g->ropes[a->rope].dims, a->head_dim);
+    if (a->rope_offset < 0 || a->rope_offset > a->head_dim ||
+        (a->rope != MXC_NONE && c->g->ropes[a->rope].dims > a->head_dim - a->rope_offset))
+        return BAD(c, "rope rotates %d dimensions of %d from %d on",
+                   a->rope == MXC_NONE ? 0 : c->g->ropes[a->rope].dims, a->head_dim,
+                   a->rope_offset);
     if (a->kv < 0 || a->kv >= c->g->n_kvs)
         return BAD(c, "there is no kv %d", a->kv);
     const struct mxc_kv *kv = &c->g->kvs[a->kv];
-    if (kv->n_heads != a->n_kv_heads || kv->k_dim != a->head_dim || kv->v_dim != a->head_dim)
+    if (kv->n_heads != a->n_kv_heads || kv->k_dim != a->head_dim || kv->v_dim != v_dim)
         return BAD(c, "kv %d has other heads than the op", a->kv);
-    if (kv->window != a->window || (kv->kind != MXC_KV_FULL && kv->kind != MXC_KV_WINDOW))
+    if (kv->window != a->window || (latent != (kv->kind == MXC_KV_LATENT)) ||
+        kv->kind == MXC_KV_CROSS)
         return BAD(c, "kv %d has another kind or window than the op", a->kv);
-    if (n->n_weights != 3)
-        return BAD(c, "%d weights, not 3", n->n_weights);
-    enum mxc_code code = check_vector(c, 0, a->head_dim, true);
-    if (!code)
-        code = check_vector(c, 1, a->head_dim, true);
-    if (!code)
-        code = check_vector(c, 2, a->n_heads, true);
-    if (code)
+    if ((code = check_attention_weights(c)))
         return code;
-    if ((n->weights[0] != MXC_NONE || n->weights[1] != MXC_NONE) &&
-        (!(a->qk_norm_eps >= 0) || !isfinite(a->qk_norm_eps)))
-        return BAD(c, "qk_norm_eps is out of range");
-    *out = (struct mxc_shape){x->rows, a->n_heads * a->head_dim};
+    *out = (struct mxc_shape){input(c, 0)->rows, a->n_heads * v_dim};
     return MXC_OK;
 }
 
@@ -211,9 +407,20 @@ static enum mxc_code check_select(const struct context *c, struct mxc_shape *out
 typedef enum mxc_code check_fn(const struct context *c, struct mxc_shape *out);
 
 static check_fn *const checks[MXC_N_OPS] = {
-    [MXC_OP_EMBED] = check_embed,       [MXC_OP_RMS_NORM] = check_norm,
-    [MXC_OP_LINEAR] = check_linear,     [MXC_OP_ATTENTION] = check_attention,
-    [MXC_OP_GLU] = check_glu,           [MXC_OP_ADD] = check_add,
+    [MXC_OP_EMBED] = check_embed,
+    [MXC_OP_ADD_POSITION] = check_add_position,
+    [MXC_OP_RMS_NORM] = check_norm,
+    [MXC_OP_LAYER_NORM] = check_layer_norm,
+    [MXC_OP_LINEAR] = check_linear,
+    [MXC_OP_HEADS_LINEAR] = check_heads_linear,
+    [MXC_OP_ATTENTION] = check_attention,
+    [MXC_OP_GLU] = check_glu,
+    [MXC_OP_ACT] = check_act,
+    [MXC_OP_SOFTCAP] = check_softcap,
+    [MXC_OP_MOE] = check_moe,
+    [MXC_OP_GATE] = check_gate,
+    [MXC_OP_UNIT_COLUMNS] = check_unit_columns,
+    [MXC_OP_ADD] = check_add,
     [MXC_OP_SELECT_OUT] = check_select,
 };
 

@@ -22,7 +22,7 @@ enum mxc_op {
 };
 const char *mxc_op_name(enum mxc_op op);
 
-enum { MXC_MAX_IN = 4, MXC_MAX_NODE_WEIGHTS = 8, MXC_NONE = -1 };
+enum { MXC_MAX_IN = 4, MXC_MAX_NODE_WEIGHTS = 8, MXC_MAX_TOP_EXPERTS = 64, MXC_NONE = -1 };
 
 /* Symbolic number of rows. */
 enum mxc_extent_kind { MXC_ROWS_T, MXC_ROWS_R, MXC_ROWS_TOWER };
@@ -38,34 +38,100 @@ struct mxc_value {
     int32_t producer, last_use; /* node indices; filled by mxc_graph_finish */
 };
 
-enum mxc_weight_role { MXC_W_MATRIX, MXC_W_VECTOR, MXC_W_TABLE /* embedding rows */ };
+enum mxc_weight_role {
+    MXC_W_MATRIX, /* [out, in], multiplied */
+    MXC_W_VECTOR, /* [n], or [slices, n] */
+    MXC_W_TABLE,  /* rows that are looked up; may be multiplied too (tied head) */
+    MXC_W_STACK   /* [slices, out, in]: experts, heads; each slice is multiplied */
+};
+/* Where a weight's numbers stand when the file's tensor is not the weight itself (fused or
+ * transposed matrices). The tensor is seen as [rows, columns], rows being all extents but the last.
+ * Row r of slice s is row row0 + s * stride + r * row_step of it; transposed: element (r, c) is at
+ * row row0 + s * stride + c and column col0 + r * col_step. A vector counts elements, not rows. */
+struct mxc_weight_view {
+    int n_dims; /* 0: no view, the tensor is the weight */
+    int64_t shape[3];
+    int64_t stride, row0, row_step, col0, col_step;
+    bool transposed;
+};
 struct mxc_weight {
-    const char *name; /* logical name, see format/weights.h */
+    const char *name; /* logical name, see format/weights.h. A stack whose name holds '*' is one
+                         tensor per slice, with the slice's number in its place */
     enum mxc_weight_role role;
     int n_dims;
     int64_t shape[3];
+    struct mxc_weight_view view;
 };
 
-enum mxc_act { MXC_ACT_SILU, MXC_ACT_GELU, MXC_ACT_GELU_TANH, MXC_ACT_RELU, MXC_N_ACTS };
+enum mxc_act {
+    MXC_ACT_SILU,
+    MXC_ACT_GELU,
+    MXC_ACT_GELU_TANH,
+    MXC_ACT_RELU,
+    MXC_ACT_SWIGLU_CLIP, /* GLU and MOE only, gpt-oss: g = min(g, 7), u = clamp(u, -7, 7),
+                            y = g * sigmoid(1.702 g) * (u + 1) */
+    MXC_N_ACTS
+};
 
 /* KV kinds: each has block tables and lengths of its own in a step. A KV store is one layer's:
  * exactly one attention op appends to it. */
 enum mxc_kv_kind { MXC_KV_FULL, MXC_KV_WINDOW, MXC_KV_LATENT, MXC_KV_CROSS, MXC_N_KV_KINDS };
 struct mxc_kv {
     enum mxc_kv_kind kind;
-    int32_t n_heads, k_dim, v_dim; /* per token: n_heads * (k_dim + v_dim) numbers */
+    int32_t n_heads, k_dim, v_dim; /* per token: n_heads * (k_dim + v_dim) numbers. LATENT: one
+                                      head; V is the first v_dim numbers of K */
     int32_t window;                /* MXC_KV_WINDOW: a row sees keys > position - window */
 };
 
+/* How q and k are normalised before RoPE, when there are weights for it. */
+enum mxc_qk_norm {
+    MXC_QK_RMS_HEAD,   /* RMS per head, weights [head_dim] shared by the heads */
+    MXC_QK_RMS_WHOLE,  /* RMS over all heads together, weights [heads * head_dim] */
+    MXC_QK_LAYER_HEADS /* (x - mean) / sqrt(var + eps) per head, weights [heads * head_dim] */
+};
 struct mxc_attn_attr {
     int32_t n_heads, n_kv_heads, head_dim; /* input width: (n_heads + 2 n_kv_heads) * head_dim */
+    int32_t v_dim;                         /* 0: head_dim. With a latent: < head_dim, see below */
     float scale;                           /* of q . k */
     float softcap;                         /* 0: none */
     int32_t window;                        /* 0: none */
     int32_t rope;                          /* index into graph->ropes, MXC_NONE: no rotation */
+    int32_t rope_offset;                   /* first rotated dimension of a head */
     int32_t kv;                            /* index into graph->kvs */
-    float qk_norm_eps; /* weights[0], weights[1]: per-head RMS norm of q and k before RoPE, MXC_NONE
-                          when absent; weights[2]: sinks */
+    enum mxc_qk_norm qk_norm;
+    float qk_norm_eps, qk_norm_offset; /* weights[0], weights[1]: of q and k, MXC_NONE when absent;
+                                          offset: added to RMS weights. weights[2]: sinks */
+};
+/* Attention over a latent (multi-head latent attention in its absorbed form): in[0] is q
+ * [T, n_heads * head_dim], in[1] is [T, head_dim], the one KV head: it is K, and its first v_dim
+ * numbers are V. Output [T, n_heads * v_dim]. The KV store's kind is LATENT. */
+
+/* Choice of experts from router logits [T, n_experts]. score: softmax or sigmoid of the logits;
+ * choice = score (+ weights[6][e]). With n_groups > 1 the experts are n_groups equal runs; a
+ * group's score is the sum of its two best choices (or its best); all but top_groups groups have
+ * their choices set to 0. The top_k largest choices win, ties to the lower number. p_e = score[e],
+ * divided by their sum when normalise, times scale. */
+enum mxc_moe_score { MXC_MOE_SOFTMAX, MXC_MOE_SIGMOID };
+struct mxc_moe_attr {
+    int32_t n_experts, top_k, width; /* width: of an expert's hidden layer */
+    enum mxc_moe_score score;
+    bool normalise;
+    float normalise_eps; /* added to the sum */
+    float scale;
+    int32_t n_groups, top_groups; /* 1, 1: no groups */
+    bool group_best;              /* a group's score is its best choice */
+    enum mxc_act act;
+};
+/* Slots of a MOE node's weights; all but gate, up and down may be MXC_NONE. */
+enum {
+    MXC_MOE_GATE,      /* stack [n_experts, width, d] */
+    MXC_MOE_UP,        /* stack [n_experts, width, d] */
+    MXC_MOE_DOWN,      /* stack [n_experts, d, width] */
+    MXC_MOE_GATE_BIAS, /* vector [n_experts, width] */
+    MXC_MOE_UP_BIAS,   /* vector [n_experts, width] */
+    MXC_MOE_DOWN_BIAS, /* vector [n_experts, d] */
+    MXC_MOE_CHOICE,    /* vector [n_experts], added to the scores for the choice only */
+    MXC_N_MOE_WEIGHTS
 };
 
 struct mxc_node {
@@ -75,7 +141,9 @@ struct mxc_node {
     int32_t in[MXC_MAX_IN];
     int32_t weights[MXC_MAX_NODE_WEIGHTS]; /* LINEAR: w0, b0, w1, b1, ... (a bias may be MXC_NONE; a
                                               matrix may be the TABLE of an EMBED: tied head);
-                                              ATTENTION: always 3, each may be MXC_NONE */
+                                              ATTENTION: always 3, each may be MXC_NONE;
+                                              MOE: MXC_N_MOE_WEIGHTS; LAYER_NORM: w, b or
+                                              MXC_NONE */
     int32_t out;
     union {
         struct {
@@ -91,7 +159,17 @@ struct mxc_node {
         struct mxc_attn_attr attn;
         struct {
             enum mxc_act act;
-        } glu;
+        } glu; /* and ACT */
+        struct {
+            float cap;
+        } softcap;
+        struct {
+            int32_t offset;
+        } position;
+        struct {
+            int32_t n_heads; /* in[0]'s width is a multiple of it */
+        } heads;
+        struct mxc_moe_attr moe;
     } u;
 };
 
@@ -123,13 +201,27 @@ int32_t mxc_graph_matrix(struct mxc_graph *g, int64_t out, int64_t in, const cha
 int32_t mxc_graph_vector(struct mxc_graph *g, int64_t n, const char *fmt, ...) MXC_PRINTF(3, 4);
 int32_t mxc_graph_table(struct mxc_graph *g, int64_t rows, int64_t width, const char *fmt, ...)
     MXC_PRINTF(4, 5);
+/* [slices, out, in]; see mxc_weight.name for '*'. */
+int32_t mxc_graph_stack(struct mxc_graph *g, int64_t slices, int64_t out, int64_t in,
+                        const char *fmt, ...) MXC_PRINTF(5, 6);
+/* [slices, n] */
+int32_t mxc_graph_vectors(struct mxc_graph *g, int64_t slices, int64_t n, const char *fmt, ...)
+    MXC_PRINTF(4, 5);
+/* A weight (role, n_dims and shape are read) that is a view of the named tensor; view->shape may
+ * have one extent 0: whatever the file says. The same tensor may be seen by several weights. */
+int32_t mxc_graph_view(struct mxc_graph *g, const struct mxc_weight *weight,
+                       const struct mxc_weight_view *view, const char *fmt, ...) MXC_PRINTF(4, 5);
 int32_t mxc_graph_rope(struct mxc_graph *g, const struct mxc_rope *rope);
 int32_t mxc_graph_kv(struct mxc_graph *g, const struct mxc_kv *kv);
 /* Layers begin in order, 0 first; MXC_NONE: outside. Sets n_layers. */
 void mxc_graph_begin_layer(struct mxc_graph *g, int32_t layer);
 
 int32_t mxc_graph_embed(struct mxc_graph *g, int32_t table, float scale);
+int32_t mxc_graph_add_position(struct mxc_graph *g, int32_t x, int32_t table, int32_t offset);
 int32_t mxc_graph_rms_norm(struct mxc_graph *g, int32_t x, int32_t weight, float eps, float offset);
+/* bias: weight or MXC_NONE. */
+int32_t mxc_graph_layer_norm(struct mxc_graph *g, int32_t x, int32_t weight, int32_t bias,
+                             float eps);
 struct mxc_linear_part {
     int32_t weight, bias; /* bias: MXC_NONE when absent */
 };
@@ -139,7 +231,19 @@ int32_t mxc_graph_linear(struct mxc_graph *g, int32_t x, int n_parts,
 /* q_norm, k_norm, sinks: weights or MXC_NONE. */
 int32_t mxc_graph_attention(struct mxc_graph *g, int32_t qkv, const struct mxc_attn_attr *attr,
                             int32_t q_norm, int32_t k_norm, int32_t sinks);
+/* As above, over a latent: in q [T, n_heads * head_dim] and latent [T, head_dim]. */
+int32_t mxc_graph_latent_attention(struct mxc_graph *g, int32_t q, int32_t latent,
+                                   const struct mxc_attn_attr *attr);
+/* stack: [n_heads, out, in]; x: [T, n_heads * w], w >= in; y: [T, n_heads * (out + w - in)]. */
+int32_t mxc_graph_heads_linear(struct mxc_graph *g, int32_t x, int32_t stack, int32_t n_heads);
 int32_t mxc_graph_glu(struct mxc_graph *g, int32_t x, enum mxc_act act);
+int32_t mxc_graph_act(struct mxc_graph *g, int32_t x, enum mxc_act act);
+int32_t mxc_graph_softcap(struct mxc_graph *g, int32_t x, float cap);
+int32_t mxc_graph_moe(struct mxc_graph *g, int32_t x, int32_t router,
+                      const struct mxc_moe_attr *attr, const int32_t weights[MXC_N_MOE_WEIGHTS]);
+/* g: [T, 1] */
+int32_t mxc_graph_gate(struct mxc_graph *g, int32_t x, int32_t gate);
+int32_t mxc_graph_unit_columns(struct mxc_graph *g, int32_t x, int32_t matrix);
 int32_t mxc_graph_add(struct mxc_graph *g, int32_t a, int32_t b);
 int32_t mxc_graph_select_out(struct mxc_graph *g, int32_t x);
 /* Names a value for taps and marks it as input of layer 0 (index 0), output of layer i (i + 1) or
@@ -154,6 +258,13 @@ enum mxc_code mxc_graph_finish(struct mxc_graph *g, int32_t logits, struct mxc_e
 /* ---- reading */
 /* One line per op, for people and golden tests. */
 void mxc_graph_print(const struct mxc_graph *g, FILE *out);
+/* How many tensors of the file make a weight (slices of a name with '*', else 1), the name of the
+ * i-th (written to `name`), and the shape that it must have (a 0 or -1: any). */
+int64_t mxc_weight_tensors(const struct mxc_weight *weight);
+enum { MXC_MAX_WEIGHT_NAME = 272 };
+void mxc_weight_tensor_name(const struct mxc_weight *weight, int64_t i,
+                            char name[MXC_MAX_WEIGHT_NAME]);
+int mxc_weight_tensor_shape(const struct mxc_weight *weight, int64_t shape[3]);
 /* Number of parameters (product of shapes over weights). */
 uint64_t mxc_graph_parameters(const struct mxc_graph *g);
 

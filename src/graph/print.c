@@ -12,6 +12,12 @@ static const char *const act_names[MXC_N_ACTS] = {
     [MXC_ACT_GELU] = "gelu",
     [MXC_ACT_GELU_TANH] = "gelu_tanh",
     [MXC_ACT_RELU] = "relu",
+    [MXC_ACT_SWIGLU_CLIP] = "swiglu_clip",
+};
+static const char *const qk_norm_names[] = {
+    [MXC_QK_RMS_HEAD] = "rms_head",
+    [MXC_QK_RMS_WHOLE] = "rms_whole",
+    [MXC_QK_LAYER_HEADS] = "layer_heads",
 };
 static const char *const kv_names[MXC_N_KV_KINDS] = {
     [MXC_KV_FULL] = "full",
@@ -37,6 +43,26 @@ static void print_weight(const struct mxc_graph *g, int32_t id, FILE *out) {
     for (int i = 0; i < w->n_dims; i++)
         (void)fprintf(out, "%s%" PRId64, i ? ", " : "", w->shape[i]);
     (void)fputc(']', out);
+    if (w->view.n_dims) {
+        const struct mxc_weight_view *v = &w->view;
+        (void)fprintf(out, " of rows %" PRId64 "+%" PRId64 "s+%" PRId64 "r", v->row0, v->stride,
+                      v->row_step);
+        if (v->transposed)
+            (void)fprintf(out, " transposed, columns %" PRId64 "+%" PRId64 "c", v->col0,
+                          v->col_step);
+    }
+}
+
+static void print_moe(const struct mxc_moe_attr *a, FILE *out) {
+    (void)fprintf(out, " %d of %d experts, %d wide, %s, %s", a->top_k, a->n_experts, a->width,
+                  a->score == MXC_MOE_SIGMOID ? "sigmoid" : "softmax", act_names[a->act]);
+    if (a->n_groups > 1)
+        (void)fprintf(out, ", %d of %d groups by %s", a->top_groups, a->n_groups,
+                      a->group_best ? "best" : "two best");
+    if (a->normalise)
+        (void)fprintf(out, ", normalised");
+    if (a->scale != 1)
+        (void)fprintf(out, ", scale %g", (double)a->scale);
 }
 
 static void print_attributes(const struct mxc_node *n, FILE *out) {
@@ -64,13 +90,38 @@ static void print_attributes(const struct mxc_node *n, FILE *out) {
             (void)fprintf(out, " window %d", a->window);
         if (a->rope != MXC_NONE)
             (void)fprintf(out, " rope %d", a->rope);
+        if (a->rope_offset)
+            (void)fprintf(out, " from %d", a->rope_offset);
+        if (n->weights[0] != MXC_NONE && a->qk_norm != MXC_QK_RMS_HEAD)
+            (void)fprintf(out, " qk_norm %s", qk_norm_names[a->qk_norm]);
+        if (a->v_dim && a->v_dim != a->head_dim)
+            (void)fprintf(out, " v %d", a->v_dim);
         (void)fprintf(out, " kv %d", a->kv);
         break;
     }
+    case MXC_OP_LAYER_NORM:
+        (void)fprintf(out, " eps %g", (double)n->u.norm.eps);
+        break;
+    case MXC_OP_HEADS_LINEAR:
+        (void)fprintf(out, " heads %d", n->u.heads.n_heads);
+        break;
+    case MXC_OP_ADD_POSITION:
+        if (n->u.position.offset)
+            (void)fprintf(out, " offset %d", n->u.position.offset);
+        break;
+    case MXC_OP_SOFTCAP:
+        (void)fprintf(out, " cap %g", (double)n->u.softcap.cap);
+        break;
+    case MXC_OP_MOE:
+        print_moe(&n->u.moe, out);
+        break;
+    case MXC_OP_ACT:
     case MXC_OP_GLU:
         (void)fprintf(out, " %s", act_names[n->u.glu.act]);
         break;
     case MXC_OP_ADD:
+    case MXC_OP_GATE:
+    case MXC_OP_UNIT_COLUMNS:
     case MXC_OP_SELECT_OUT:
     case MXC_N_OPS:
         break;

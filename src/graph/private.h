@@ -39,6 +39,10 @@ enum mxc_code mxc_graph_check_node(const struct mxc_graph *g, int32_t node, stru
 bool mxc_extent_equal(struct mxc_extent a, struct mxc_extent b);
 /* Ranges of every field that the scaling uses; the error names the field. */
 enum mxc_code mxc_rope_check(const struct mxc_rope *rope, struct mxc_err *err) MXC_MUST;
+/* Whether a view's fields and shapes go together; extents are checked by the builder. */
+enum mxc_code mxc_graph_check_view(const struct mxc_weight *weight,
+                                   const struct mxc_weight_view *view,
+                                   struct mxc_err *err) MXC_MUST;
 enum mxc_code mxc_kv_check(const struct mxc_kv *kv, struct mxc_err *err) MXC_MUST;
 
 #endif

@@ -6,12 +6,9 @@
 
 static enum mxc_code build(const struct mxc_config *config, const struct mxc_weights *weights,
                            struct mxc_graph *graph, struct mxc_err *err) {
-    struct mxc_hyper hyper;
-    enum mxc_code code = mxc_hyper_read(config, weights, 0, &hyper, err);
-    if (code)
-        return code;
-    return mxc_graph_finish(
-        graph, mxc_blocks_decoder(graph, config, weights, &hyper, "model.", "lm_head.weight"), err);
+    struct mxc_decoder d;
+    enum mxc_code code = mxc_decoder_open(&d, graph, config, weights, NULL, err);
+    return code ? code : mxc_decoder_run(&d, mxc_layer_llama, err);
 }
 
 static const char *const model_types[] = {"llama", NULL};

@@ -6,16 +6,15 @@
 
 static enum mxc_code build(const struct mxc_config *config, const struct mxc_weights *weights,
                            struct mxc_graph *graph, struct mxc_err *err) {
-    struct mxc_hyper hyper;
-    enum mxc_code code = mxc_hyper_read(config, weights, 0, &hyper, err);
+    struct mxc_decoder d;
+    enum mxc_code code = mxc_decoder_open(&d, graph, config, weights, NULL, err);
     if (!code)
-        code = mxc_hyper_read_windows(config, &hyper, err);
+        code = mxc_hyper_read_windows(config, &d.h, err);
     if (code)
         return code;
-    hyper.qkv_bias = MXC_PRESENT;
-    hyper.o_bias = hyper.mlp_bias = MXC_ABSENT;
-    return mxc_graph_finish(
-        graph, mxc_blocks_decoder(graph, config, weights, &hyper, "model.", "lm_head.weight"), err);
+    d.h.qkv_bias = MXC_PRESENT;
+    d.h.o_bias = d.h.mlp_bias = MXC_ABSENT;
+    return mxc_decoder_run(&d, mxc_layer_llama, err);
 }
 
 static const char *const model_types[] = {"qwen2", NULL};

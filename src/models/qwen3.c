@@ -8,16 +8,16 @@
 
 static enum mxc_code build(const struct mxc_config *config, const struct mxc_weights *weights,
                            struct mxc_graph *graph, struct mxc_err *err) {
-    struct mxc_hyper hyper;
-    enum mxc_code code = mxc_hyper_read(config, weights, 128, &hyper, err);
+    struct mxc_decoder d;
+    static const struct mxc_hyper_rules rules = {.head_dim = 128};
+    enum mxc_code code = mxc_decoder_open(&d, graph, config, weights, &rules, err);
     if (!code)
-        code = mxc_hyper_read_windows(config, &hyper, err);
+        code = mxc_hyper_read_windows(config, &d.h, err);
     if (code)
         return code;
-    hyper.qk_norm = true;
-    hyper.mlp_bias = MXC_ABSENT;
-    return mxc_graph_finish(
-        graph, mxc_blocks_decoder(graph, config, weights, &hyper, "model.", "lm_head.weight"), err);
+    d.h.qk_norm = true;
+    d.h.mlp_bias = MXC_ABSENT;
+    return mxc_decoder_run(&d, mxc_layer_llama, err);
 }
 
 static const char *const model_types[] = {"qwen3", NULL};

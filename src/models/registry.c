@@ -12,7 +12,29 @@
 enum { MAX_NAMES = 64 };
 
 static const struct mxc_family *const families[] = {
-    &mxc_family_llama, &mxc_family_mistral, &mxc_family_qwen2, &mxc_family_qwen3, NULL,
+    &mxc_family_llama,
+    &mxc_family_mistral,
+    &mxc_family_mixtral,
+    &mxc_family_qwen2,
+    &mxc_family_qwen2_moe,
+    &mxc_family_qwen3,
+    &mxc_family_qwen3_moe,
+    &mxc_family_gemma,
+    &mxc_family_gemma2,
+    &mxc_family_gemma3_text,
+    &mxc_family_phi3,
+    &mxc_family_smollm3,
+    &mxc_family_olmo2,
+    &mxc_family_granite,
+    &mxc_family_cohere,
+    &mxc_family_glm4,
+    &mxc_family_starcoder2,
+    &mxc_family_stablelm,
+    &mxc_family_ernie4_5,
+    &mxc_family_bailing_moe,
+    &mxc_family_deepseek_v3,
+    &mxc_family_gpt_oss,
+    NULL,
 };
 
 const struct mxc_family *const *mxc_family_list(void) {
@@ -60,10 +82,16 @@ static enum mxc_code check_weights(const struct mxc_graph *g, const struct mxc_w
                                    struct mxc_err *err) {
     for (int32_t i = 0; i < g->n_weights; i++) {
         const struct mxc_weight *w = &g->weights[i];
-        const struct mxc_tensor *tensor;
-        enum mxc_code code = mxc_weights_get(weights, w->name, w->n_dims, w->shape, &tensor, err);
-        if (code)
-            return code;
+        int64_t shape[3];
+        int n_dims = mxc_weight_tensor_shape(w, shape);
+        for (int64_t j = 0; j < mxc_weight_tensors(w); j++) {
+            const struct mxc_tensor *tensor;
+            char name[MXC_MAX_WEIGHT_NAME];
+            mxc_weight_tensor_name(w, j, name);
+            enum mxc_code code = mxc_weights_get(weights, name, n_dims, shape, &tensor, err);
+            if (code)
+                return code;
+        }
     }
     return MXC_OK;
 }

@@ -39,6 +39,7 @@ struct reader {
     const json_t *params; /* NULL: no scaling object */
     const json_t *text;
     const char *params_key; /* for messages */
+    const struct mxc_hyper_rules *rules;
     struct mxc_err *err;
 };
 
@@ -61,7 +62,7 @@ static enum mxc_code positive(const struct reader *r, const char *key, bool need
 
 static enum mxc_code read_theta(const struct reader *r, double *theta) {
     const char *where = "rope_theta";
-    double x = 10000;
+    double x = r->rules->theta > 0 ? r->rules->theta : 10000;
     enum mxc_code code = mxc_json_get_real(r->text, "rope_theta", &x, r->err);
     if (!code && r->params)
         code = mxc_json_get_real(r->params, "rope_theta", &x, r->err);
@@ -74,7 +75,7 @@ static enum mxc_code read_theta(const struct reader *r, double *theta) {
 }
 
 static enum mxc_code read_dims(const struct reader *r, int32_t head_dim, int *dims) {
-    double part = 1;
+    double part = r->rules->rotary_part > 0 ? r->rules->rotary_part : 1;
     enum mxc_code code = mxc_json_get_real(r->text, "partial_rotary_factor", &part, r->err);
     if (!code && r->params)
         code = mxc_json_get_real(r->params, "partial_rotary_factor", &part, r->err);
@@ -248,11 +249,14 @@ static enum mxc_code read_freq_table(const struct mxc_weights *weights, struct m
 }
 
 enum mxc_code mxc_rope_read(const struct mxc_config *config, const struct mxc_weights *weights,
-                            int32_t head_dim, int64_t max_position, struct mxc_rope *rope,
-                            struct mxc_err *err) {
-    struct reader r = {.text = config->text, .params_key = "rope_parameters", .err = err};
+                            const struct mxc_hyper_rules *rules, int32_t rotary,
+                            int64_t max_position, struct mxc_rope *rope, struct mxc_err *err) {
+    struct reader r = {
+        .text = config->text, .params_key = "rope_parameters", .rules = rules, .err = err};
     struct mxc_rope out = {.max_position = (double)max_position};
     r.params = json_object_get(r.text, "rope_parameters");
+    if (rules->rope_section && json_is_object(json_object_get(r.params, rules->rope_section)))
+        r.params = json_object_get(r.params, rules->rope_section);
     const json_t *old = json_object_get(r.text, "rope_scaling");
     if (json_is_object(old) && json_object_size(old)) {
         r.params = old;
@@ -265,7 +269,7 @@ enum mxc_code mxc_rope_read(const struct mxc_config *config, const struct mxc_we
         return mxc_err_set(err, MXC_E_FORMAT, "%s: not an object",
                            old && !json_is_object(old) ? "rope_scaling" : r.params_key);
     enum mxc_code code;
-    if ((code = read_theta(&r, &out.theta)) || (code = read_dims(&r, head_dim, &out.dims)) ||
+    if ((code = read_theta(&r, &out.theta)) || (code = read_dims(&r, rotary, &out.dims)) ||
         (r.params && (code = read_scaling(&r, &out))) ||
         (code = read_freq_table(weights, &out, err)))
         return code;

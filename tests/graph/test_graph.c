@@ -20,7 +20,13 @@ static struct mxc_rope rope_of(int dims) {
 
 static int32_t tiny_layer(struct mxc_graph *g, int32_t layer, int32_t rope, int32_t x) {
     struct mxc_kv kv = {MXC_KV_FULL, 1, 4, 4, 0};
-    struct mxc_attn_attr attr = {2, 1, 4, 0.5f, 0, 0, rope, mxc_graph_kv(g, &kv), 1e-6f};
+    struct mxc_attn_attr attr = {.n_heads = 2,
+                                 .n_kv_heads = 1,
+                                 .head_dim = 4,
+                                 .scale = 0.5f,
+                                 .rope = rope,
+                                 .kv = mxc_graph_kv(g, &kv),
+                                 .qk_norm_eps = 1e-6f};
     mxc_graph_begin_layer(g, layer);
     int32_t y = mxc_graph_vector(g, HIDDEN, "l%d.norm1", layer);
     y = mxc_graph_rms_norm(g, x, y, 1e-5f, 0);
@@ -208,7 +214,7 @@ static void norm_matrix(struct mxc_graph *g, int32_t x) {
     mxc_graph_rms_norm(g, x, mat(g, 8, 8), 1e-5f, 0);
 }
 static void norm_width(struct mxc_graph *g, int32_t x) {
-    mxc_graph_rms_norm(g, x, vec(g, 7), 1e-5f, 0);
+    mxc_graph_rms_norm(g, x, vec(g, 9), 1e-5f, 0);
 }
 static void norm_eps(struct mxc_graph *g, int32_t x) {
     mxc_graph_rms_norm(g, x, vec(g, 8), NAN, 0);
@@ -275,8 +281,12 @@ static void select_twice(struct mxc_graph *g, int32_t x) {
 static struct mxc_attn_attr fitting(struct mxc_graph *g) {
     struct mxc_rope rope = rope_of(2);
     struct mxc_kv kv = {MXC_KV_FULL, 1, 2, 2, 0};
-    return (struct mxc_attn_attr){2, 1, 2, 1, 0, 0, mxc_graph_rope(g, &rope), mxc_graph_kv(g, &kv),
-                                  0};
+    return (struct mxc_attn_attr){.n_heads = 2,
+                                  .n_kv_heads = 1,
+                                  .head_dim = 2,
+                                  .scale = 1,
+                                  .rope = mxc_graph_rope(g, &rope),
+                                  .kv = mxc_graph_kv(g, &kv)};
 }
 
 #define ATTENTION_RULE(name, change)                                                               \
@@ -417,7 +427,7 @@ static const struct rule rules[] = {
     {"there is no weight 1000", MXC_E_INTERNAL, no_weight},
     {"weight 0 is absent", MXC_E_INTERNAL, no_norm},
     {"mat8.8 is not a vector", MXC_E_INTERNAL, norm_matrix},
-    {"vec7 has 7 numbers, not 8", MXC_E_INTERNAL, norm_width},
+    {"vec9 has 9 numbers, not 8", MXC_E_INTERNAL, norm_width},
     {"eps or offset", MXC_E_INTERNAL, norm_eps},
     {"mat8.8 is not a table", MXC_E_INTERNAL, embed_matrix},
     {"the table is absent", MXC_E_INTERNAL, embed_none},

@@ -59,25 +59,57 @@ static const struct mxc_attn_attr *attention(const struct mxc_graph *g, int32_t 
     return NULL;
 }
 
+/* The graph of a config alone against the text in NAME.txt. */
+static void expect_text(const char *name, const struct mxc_graph *g) {
+    char file[64], *text = NULL;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+    mxc_graph_print(g, out);
+    fclose(out);
+    (void)snprintf(file, sizeof file, "%s.txt", name);
+    char *want = test_data(file);
+    if (strcmp(text, want))
+        fail_msg("%s: got\n%s", name, text);
+    free(text);
+    mxc_mem_free(want);
+}
+
 static void golden_graphs(void **state) {
     (void)state;
     static const char *const names[] = {
         "llama", "llama_tied_rope3", "llama_v5cfg", "mistral", "qwen2", "qwen3"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char file[64], *text = NULL;
-        size_t length;
+        char file[64];
         (void)snprintf(file, sizeof file, "%s.json", names[i]);
         struct mxc_graph *g = changed(file, "{}");
-        FILE *out = open_memstream(&text, &length);
-        mxc_graph_print(g, out);
-        fclose(out);
-        (void)snprintf(file, sizeof file, "%s.txt", names[i]);
-        char *want = test_data(file);
-        if (strcmp(text, want))
-            fail_msg("%s: got\n%s", names[i], text);
-        free(text);
-        mxc_mem_free(want);
+        expect_text(names[i], g);
         mxc_graph_free(g);
+    }
+}
+
+/* The same for configs of golden checkpoints, whose results the golden tests compare. */
+static void checkpoint_graphs(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "bailing_moe_v2", "cohere_qk_norm", "deepseek_v3",       "gemma2",
+        "gemma3_text",    "glm4",           "gpt_oss_bf16",      "granite",
+        "mixtral",        "olmo2",          "phi3_longrope",     "qwen2_moe",
+        "qwen3_moe",      "smollm3",        "stablelm_parallel", "starcoder2"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[512];
+        struct mxc_config *config;
+        struct mxc_graph *g = NULL;
+        struct mxc_weights *weights;
+        struct mxc_err err;
+        (void)snprintf(path, sizeof path, "%s/golden/%s", MXC_TEST_DATA, names[i]);
+        if (mxc_config_open(path, &config, &err) ||
+            mxc_weights_open(path, config, &weights, &err) ||
+            mxc_model_graph(config, weights, &g, &err))
+            fail_msg("%s: %s", names[i], err.message);
+        expect_text(names[i], g);
+        mxc_graph_free(g);
+        mxc_weights_close(weights);
+        mxc_config_close(config);
     }
 }
 
@@ -383,11 +415,12 @@ static void largest_graph(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_graphs),   cmocka_unit_test(defaults),
-        cmocka_unit_test(activations),     cmocka_unit_test(windows),
-        cmocka_unit_test(biases),          cmocka_unit_test(biases_by_file),
-        cmocka_unit_test(tied_heads),      cmocka_unit_test(hostile_configs),
-        cmocka_unit_test(neutral_options), cmocka_unit_test(largest_graph),
+        cmocka_unit_test(golden_graphs),   cmocka_unit_test(checkpoint_graphs),
+        cmocka_unit_test(defaults),        cmocka_unit_test(activations),
+        cmocka_unit_test(windows),         cmocka_unit_test(biases),
+        cmocka_unit_test(biases_by_file),  cmocka_unit_test(tied_heads),
+        cmocka_unit_test(hostile_configs), cmocka_unit_test(neutral_options),
+        cmocka_unit_test(largest_graph),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,16 +9,22 @@
 
 static void list(void **state) {
     (void)state;
-    static const char *const names[] = {"llama", "mistral", "qwen2", "qwen3"};
+    static const char *const names[] = {
+        "llama",     "mistral",     "mixtral",     "qwen2",       "qwen2_moe",  "qwen3",
+        "qwen3_moe", "gemma",       "gemma2",      "gemma3_text", "phi3",       "smollm3",
+        "olmo2",     "granite",     "cohere",      "glm4",        "starcoder2", "stablelm",
+        "ernie4_5",  "bailing_moe", "deepseek_v3", "gpt_oss"};
+    const int n_names = sizeof names / sizeof *names;
     const struct mxc_family *const *families = mxc_family_list();
     int n = 0;
     for (; families[n]; n++) {
+        assert_true(n < n_names);
         assert_string_equal(families[n]->name, names[n]);
         assert_non_null(families[n]->model_types[0]);
         assert_true(families[n]->summary[0] != 0);
         assert_non_null(families[n]->build);
     }
-    assert_int_equal(n, 4);
+    assert_int_equal(n, n_names);
 }
 
 static void find(void **state) {
@@ -37,7 +43,11 @@ static void find(void **state) {
         {"mistral", true, "mistral", NULL}, /* translated by format/ */
         {"lama", false, NULL, "model_type: \"lama\" is not supported (nearest: \"llama\""},
         {"qwen", false, NULL, "nearest: \"qwen2\""},
-        {"mixtral", false, NULL, "nearest: \"mistral\""},
+        {"mixtrel", false, NULL, "nearest: \"mixtral\""},
+        {"glm", false, "glm4", NULL},
+        {"command-r", true, "cohere", NULL},
+        {"command-r", false, NULL, "\"command-r\" is not supported"},
+        {"deepseek_v2", false, "deepseek_v3", NULL},
         {"LLAMA", false, NULL, "\"LLAMA\" is not supported"},
         {"qwen33", true, NULL,
          "general.architecture: \"qwen33\" is not supported (nearest: \"qwen3\""},
