@@ -6,7 +6,7 @@
   calls   banned functions, allocation outside base/mem.c, output or exit in library modules,
           intrinsics outside backend/cpu/kernels/<isa>/ and base/cpu.c
   words   leftovers (unfinished marks, paths of a machine, hosts of package registries)
-  data    what is kept for tests takes at most 40 MB
+  data    what is kept for tests takes at most 64 MB
   heads   every source file opens with a comment that says what it owns
 
 Prints one line per breach, "file:line: what", and a summary; exit status 1 when there is any.
@@ -31,13 +31,15 @@ LAYERS = {
 DENIALS = [
     (r"backend/cpu/", r"src/backend/cpu/", "only backend.h is seen from outside"),
     (r"backend/xla/", r"src/backend/xla/", "only backend.h is seen from outside"),
-    (r"models/", r"src/(models/|engine/(load|xla_image)\.c)", "only engine/load.c knows families"),
+    (r"models/(?!vision\.h)", r"src/(models/|engine/(load|xla_image)\.c)",
+     "only engine/load.c knows families"),
+    (r"models/vision\.h", r"src/(models|engine|gen)/", "the eye is used by engine/ and gen/"),
     (r"engine/", r"src/(engine|gen|api)/", "the engine is reached through gen/ and the public API"),
     (r"backend/", r"src/(backend|engine|gen|api)/", "backends are the engine's"),
     (r".*pjrt", r"src/backend/xla/", "PJRT belongs to backend/xla/"),
 ]
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_COLUMNS = 1500, 200, 100
-MAX_DATA_BYTES = 40_000_000
+MAX_DATA_BYTES = 64_000_000
 SOURCE_FOLDERS = ("src", "include", "tests", "bench", "tools", "examples")
 
 ALLOCATION = r"malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup|strndup|asprintf"

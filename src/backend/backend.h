@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "format/weights.h"
 #include "graph/graph.h"
+#include "graph/tower.h"
 
 enum { MXC_KV_BLOCK = 32 }; /* tokens per KV block */
 
@@ -25,22 +26,25 @@ struct mxc_span {
     int32_t rope_length; /* length fixed at admission, for length-dependent RoPE */
     const int32_t *blocks[MXC_N_KV_KINDS];
     int32_t n_blocks[MXC_N_KV_KINDS];
-    int32_t adapter; /* -1: none */
+    int32_t adapter;      /* -1: none */
+    int32_t cross_tokens; /* tokens in the sequence's CROSS store; 0: it has seen no picture */
 };
 
 /* Replaces the embedding of a row (image features). */
 struct mxc_splice {
     int32_t row;
-    const float *embedding; /* [hidden], borrowed for the run */
+    const float *embedding; /* [1 + n_levels][hidden], borrowed for the run */
 };
 
 /* Plain arrays; exactly what rank 0 would broadcast. Rows of spans cover [0, n_rows) in order. */
 struct mxc_step {
     int32_t n_rows;
-    const int32_t *tokens;    /* [n_rows] */
-    const int32_t *positions; /* [n_axes][n_rows] */
-    int32_t n_axes;           /* 1, or 3 for M-RoPE */
-    const int32_t *row_end;   /* [n_rows] a row sees keys < row_end; NULL: causal */
+    const int32_t *tokens;      /* [n_rows] */
+    const int32_t *positions;   /* [n_axes][n_rows] */
+    int32_t n_axes;             /* 1, or 3 for M-RoPE */
+    const int32_t *row_end;     /* [n_rows] a row sees keys < row_end; NULL: causal */
+    const int32_t *cross_range; /* [2][n_rows]: tokens of the CROSS store that a row sees, first and
+                                   one past the last; NULL: no row sees any */
     int32_t n_spans;
     const struct mxc_span *spans;
     int32_t n_out;          /* may be 0 (a prefill chunk that is not the last) */
@@ -82,6 +86,7 @@ struct mxc_plan_memory {
 struct mxc_backend;
 struct mxc_plan;
 struct mxc_state; /* KV block storage */
+struct mxc_tower; /* one run of a tower */
 
 struct mxc_backend_ops {
     const char *name; /* "cpu", "xla" */
@@ -116,6 +121,23 @@ struct mxc_backend_ops {
     enum mxc_code (*run)(struct mxc_plan *plan, struct mxc_state *state,
                          const struct mxc_step *step, const struct mxc_out *out,
                          struct mxc_err *err);
+    /* Writes K and V of tokens [token0, token0 + n) of one sequence's CROSS store: rows[i * ld]
+     * are, for each CROSS op in the order of the graph, n_kv_heads * head_dim numbers of K, then of
+     * V. */
+    enum mxc_code (*state_put)(struct mxc_state *state, const int32_t *blocks, int32_t token0,
+                               int32_t n, const float *rows, size_t ld, struct mxc_err *err);
+    /* A run of a tower (a plan whose graph has an INPUT), in pieces so that decode steps of others
+     * fit in between: new checks the input and takes memory for it (the input is borrowed until
+     * free); step does about `budget` multiply-adds and tells whether it is done; output is
+     * [rows][vocab of the graph], valid until free. A tower may be freed at any time. */
+    enum mxc_code (*tower_new)(struct mxc_plan *plan, const struct mxc_tower_input *input,
+                               struct mxc_tower **tower, struct mxc_err *err);
+    enum mxc_code (*tower_step)(struct mxc_tower *tower, uint64_t budget, bool *done,
+                                struct mxc_err *err);
+    const float *(*tower_output)(const struct mxc_tower *tower, int32_t *rows);
+    void (*tower_free)(struct mxc_tower *tower);
+    /* Memory that a run on that input takes, without doing it. */
+    uint64_t (*tower_bytes)(const struct mxc_plan *plan, const struct mxc_tower_input *input);
 };
 
 extern const struct mxc_backend_ops mxc_backend_cpu;

@@ -32,7 +32,7 @@ enum mxc_code mxc_graph_new(const char *family, struct mxc_graph **graph, struct
         return mxc_err_nomem(err);
     }
     g->private_ = p;
-    g->logits = MXC_NONE;
+    g->logits = g->input = MXC_NONE;
     p->layer = MXC_NONE;
     mxc_arena_init(&p->names, 0);
     mxc_map_init(&p->weight_ids);
@@ -324,6 +324,16 @@ int32_t mxc_graph_add_position(struct mxc_graph *g, int32_t x, int32_t table, in
                                          .u.position.offset = offset});
 }
 
+int32_t mxc_graph_group_norm(struct mxc_graph *g, int32_t x, int32_t weight, float eps,
+                             int32_t groups) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_RMS_NORM,
+                                         .n_in = 1,
+                                         .in = {x},
+                                         .n_weights = 1,
+                                         .weights = {weight},
+                                         .u.norm = {eps, 0, groups}});
+}
+
 int32_t mxc_graph_layer_norm(struct mxc_graph *g, int32_t x, int32_t weight, int32_t bias,
                              float eps) {
     return add_node(g, (struct mxc_node){.op = MXC_OP_LAYER_NORM,
@@ -331,7 +341,7 @@ int32_t mxc_graph_layer_norm(struct mxc_graph *g, int32_t x, int32_t weight, int
                                          .in = {x},
                                          .n_weights = 2,
                                          .weights = {weight, bias},
-                                         .u.norm = {eps, 0}});
+                                         .u.norm = {eps, 0, 1}});
 }
 
 int32_t mxc_graph_rms_norm(struct mxc_graph *g, int32_t x, int32_t weight, float eps,
@@ -341,7 +351,7 @@ int32_t mxc_graph_rms_norm(struct mxc_graph *g, int32_t x, int32_t weight, float
                                          .in = {x},
                                          .n_weights = 1,
                                          .weights = {weight},
-                                         .u.norm = {eps, offset}});
+                                         .u.norm = {eps, offset, 1}});
 }
 
 int32_t mxc_graph_linear(struct mxc_graph *g, int32_t x, int n_parts,
@@ -435,6 +445,154 @@ int32_t mxc_graph_add(struct mxc_graph *g, int32_t a, int32_t b) {
 
 int32_t mxc_graph_select_out(struct mxc_graph *g, int32_t x) {
     return add_node(g, (struct mxc_node){.op = MXC_OP_SELECT_OUT, .n_in = 1, .in = {x}});
+}
+
+/* ---- towers, and decoders that see */
+
+int32_t mxc_graph_input(struct mxc_graph *g, int32_t width) {
+    if (failed(g))
+        return 0;
+    if (g->n_nodes || width < 1 || width > MXC_GRAPH_MAX_EXTENT) {
+        mxc_graph_fail(g, MXC_E_INTERNAL, "input: %d wide, after %d ops", width, g->n_nodes);
+        return 0;
+    }
+    g->n_slots = 1;
+    g->hidden = width; /* what INPUT's check reads; the output sets vocab */
+    g->input = add_node(g, (struct mxc_node){.op = MXC_OP_INPUT});
+    return g->input;
+}
+
+/* The extent of a tower's value; false: the graph has failed. */
+static bool tower_rows(struct mxc_graph *g, int32_t value, struct mxc_extent *rows) {
+    if (failed(g))
+        return false;
+    if (value < 0 || value >= g->n_values || g->values[value].rows.kind != MXC_ROWS_TOWER) {
+        mxc_graph_fail(g, MXC_E_INTERNAL, "value %d has no tower rows", value);
+        return false;
+    }
+    *rows = g->values[value].rows;
+    return true;
+}
+
+int32_t mxc_graph_index(struct mxc_graph *g, int32_t rows_of, int32_t terms, bool weighted) {
+    struct mxc_extent rows;
+    if (!tower_rows(g, rows_of, &rows))
+        return 0;
+    if (g->n_indices == MXC_MAX_INDICES || terms < 1 || terms > 16) {
+        mxc_graph_fail(g, MXC_E_LIMIT, "index %d with %d terms", g->n_indices, terms);
+        return 0;
+    }
+    int32_t i = g->n_indices++;
+    g->indices[i].slot = rows.slot;
+    g->indices[i].divisor = rows.divisor;
+    g->indices[i].terms = terms;
+    g->indices[i].weighted = weighted;
+    g->indices[i].limit = INT32_MAX;
+    return i;
+}
+
+int32_t mxc_graph_range(struct mxc_graph *g, int32_t rows_of) {
+    struct mxc_extent rows;
+    if (!tower_rows(g, rows_of, &rows))
+        return 0;
+    if (g->n_ranges == MXC_MAX_RANGES) {
+        mxc_graph_fail(g, MXC_E_LIMIT, "more than %d ranges", MXC_MAX_RANGES);
+        return 0;
+    }
+    g->ranges[g->n_ranges] = rows;
+    return g->n_ranges++;
+}
+
+int32_t mxc_graph_lookup(struct mxc_graph *g, int32_t x, int32_t table, int32_t index, int32_t gate,
+                         bool complement) {
+    int32_t y = add_node(g, (struct mxc_node){.op = MXC_OP_LOOKUP,
+                                              .n_in = 1,
+                                              .in = {x},
+                                              .n_weights = 2,
+                                              .weights = {table, gate},
+                                              .u.lookup = {index, complement}});
+    if (!failed(g))
+        g->indices[index].limit = (int32_t)g->weights[table].shape[0];
+    return y;
+}
+
+int32_t mxc_graph_gather(struct mxc_graph *g, int32_t x) {
+    struct mxc_extent rows;
+    if (!tower_rows(g, x, &rows))
+        return 0;
+    if (g->n_slots == MXC_MAX_SLOTS || g->n_indices == MXC_MAX_INDICES) {
+        mxc_graph_fail(g, MXC_E_LIMIT, "more than %d slots or %d indices", MXC_MAX_SLOTS,
+                       MXC_MAX_INDICES);
+        return 0;
+    }
+    int32_t i = g->n_indices++;
+    g->indices[i].slot = g->n_slots++;
+    g->indices[i].divisor = 1;
+    g->indices[i].terms = 1;
+    g->indices[i].weighted = false;
+    g->indices[i].limit = INT32_MAX; /* the rows of x, checked with each run */
+    return add_node(
+        g, (struct mxc_node){.op = MXC_OP_GATHER, .n_in = 1, .in = {x}, .u.lookup = {i, false}});
+}
+
+int32_t mxc_graph_merge(struct mxc_graph *g, int32_t x, int32_t rows) {
+    return add_node(
+        g, (struct mxc_node){.op = MXC_OP_MERGE, .n_in = 1, .in = {x}, .u.merge.rows = rows});
+}
+
+int32_t mxc_graph_mean_rows(struct mxc_graph *g, int32_t x, int32_t rows) {
+    return add_node(
+        g, (struct mxc_node){.op = MXC_OP_MEAN_ROWS, .n_in = 1, .in = {x}, .u.merge.rows = rows});
+}
+
+int32_t mxc_graph_concat(struct mxc_graph *g, int n, const int32_t *values, bool turns) {
+    if (failed(g))
+        return 0;
+    if (n < 1 || n > MXC_MAX_IN) {
+        mxc_graph_fail(g, MXC_E_INTERNAL, "concat: %d inputs are not in [1, %d]", n, MXC_MAX_IN);
+        return 0;
+    }
+    struct mxc_node node = {.op = MXC_OP_CONCAT, .n_in = n, .u.concat.turns = turns};
+    memcpy(node.in, values, (size_t)n * sizeof *values);
+    return add_node(g, node);
+}
+
+int32_t mxc_graph_tanh_scale(struct mxc_graph *g, int32_t x, int32_t gate, int32_t residual) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_TANH_SCALE,
+                                         .n_in = residual == MXC_NONE ? 1 : 2,
+                                         .in = {x, residual},
+                                         .n_weights = 1,
+                                         .weights = {gate}});
+}
+
+int32_t mxc_graph_attend(struct mxc_graph *g, int32_t qkv, const struct mxc_attend_attr *attr) {
+    return add_node(
+        g, (struct mxc_node){.op = MXC_OP_ATTEND, .n_in = 1, .in = {qkv}, .u.attend = *attr});
+}
+
+int32_t mxc_graph_cross(struct mxc_graph *g, int32_t q, const struct mxc_cross_attr *attr,
+                        int32_t q_norm) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_CROSS,
+                                         .n_in = 1,
+                                         .in = {q},
+                                         .n_weights = 1,
+                                         .weights = {q_norm},
+                                         .u.cross = *attr});
+}
+
+int32_t mxc_graph_row_mask(struct mxc_graph *g, int32_t x) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_ROW_MASK, .n_in = 1, .in = {x}});
+}
+
+int32_t mxc_graph_add_level(struct mxc_graph *g, int32_t x) {
+    if (failed(g))
+        return 0;
+    int32_t y = add_node(
+        g,
+        (struct mxc_node){.op = MXC_OP_ADD_LEVEL, .n_in = 1, .in = {x}, .u.level = {g->n_levels}});
+    if (!failed(g))
+        g->n_levels++;
+    return y;
 }
 
 void mxc_graph_mark_layer_value(struct mxc_graph *g, int32_t index, int32_t value) {

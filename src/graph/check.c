@@ -21,7 +21,7 @@ static const struct op_limits limits[MXC_N_OPS] = {
 bool mxc_extent_equal(struct mxc_extent a, struct mxc_extent b) {
     if (a.kind != b.kind)
         return false;
-    return a.kind != MXC_ROWS_TOWER || (a.a == b.a && a.b == b.b && a.c == b.c);
+    return a.kind != MXC_ROWS_TOWER || (a.slot == b.slot && a.divisor == b.divisor);
 }
 
 enum mxc_code mxc_kv_check(const struct mxc_kv *kv, struct mxc_err *err) {
@@ -117,14 +117,16 @@ static enum mxc_code check_embed(const struct context *c, struct mxc_shape *out)
 
 static enum mxc_code check_norm(const struct context *c, struct mxc_shape *out) {
     const struct mxc_value *x = input(c, 0);
+    int32_t id = c->node->weights[0], groups = c->node->u.norm.groups;
     if (!(c->node->u.norm.eps >= 0) || !isfinite(c->node->u.norm.eps) ||
         !isfinite(c->node->u.norm.offset))
         return BAD(c, "eps or offset is out of range");
+    if (groups < 1 || x->width % groups)
+        return BAD(c, "%d groups of an input of %d", groups, x->width);
     *out = (struct mxc_shape){x->rows, x->width};
-    int32_t id = c->node->weights[0];
-    if (id != MXC_NONE && c->g->weights[id].shape[0] < x->width)
+    if (groups == 1 && id != MXC_NONE && c->g->weights[id].shape[0] < x->width)
         return check_vector(c, 0, c->g->weights[id].shape[0], false); /* the rest passes through */
-    return check_vector(c, 0, x->width, false);
+    return check_vector(c, 0, x->width / groups, false);
 }
 
 static enum mxc_code check_layer_norm(const struct context *c, struct mxc_shape *out) {
@@ -404,11 +406,152 @@ static enum mxc_code check_select(const struct context *c, struct mxc_shape *out
     return MXC_OK;
 }
 
+/* ---- towers, and decoders that see */
+
+static enum mxc_code check_input(const struct context *c, struct mxc_shape *out) {
+    if (c->g->hidden < 1 || c->g->n_slots < 1)
+        return BAD(c, "the input has no width or no slot");
+    *out = (struct mxc_shape){{.kind = MXC_ROWS_TOWER, .slot = 0, .divisor = 1}, c->g->hidden};
+    return MXC_OK;
+}
+
+/* Index i has entries for rows of that extent. */
+static enum mxc_code check_index(const struct context *c, int32_t i, struct mxc_extent rows) {
+    if (i < 0 || i >= c->g->n_indices)
+        return BAD(c, "there is no index %d", i);
+    if (rows.kind != MXC_ROWS_TOWER || c->g->indices[i].slot != rows.slot ||
+        c->g->indices[i].divisor != rows.divisor)
+        return BAD(c, "index %d is not for these rows", i);
+    return MXC_OK;
+}
+
+static enum mxc_code check_lookup(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_value *x = input(c, 0);
+    int32_t id = c->node->weights[0];
+    if (id == MXC_NONE || c->g->weights[id].role != MXC_W_TABLE ||
+        c->g->weights[id].shape[1] != x->width)
+        return BAD(c, "the weight is not a table with rows of %d", x->width);
+    if (c->node->n_weights != 2)
+        return BAD(c, "%d weights, not 2", c->node->n_weights);
+    *out = (struct mxc_shape){x->rows, x->width};
+    enum mxc_code code = check_vector(c, 1, 1, true);
+    return code ? code : check_index(c, c->node->u.lookup.index, x->rows);
+}
+
+static enum mxc_code check_gather(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_value *x = input(c, 0);
+    int32_t i = c->node->u.lookup.index;
+    if (x->rows.kind != MXC_ROWS_TOWER)
+        return BAD(c, "the input has no tower rows");
+    if (i < 0 || i >= c->g->n_indices || c->g->indices[i].terms != 1 || c->g->indices[i].weighted)
+        return BAD(c, "index %d is none of one plain term", i);
+    *out = (struct mxc_shape){{.kind = MXC_ROWS_TOWER,
+                               .slot = c->g->indices[i].slot,
+                               .divisor = c->g->indices[i].divisor},
+                              x->width};
+    return MXC_OK;
+}
+
+static enum mxc_code check_merge(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_value *x = input(c, 0);
+    int64_t n = c->node->u.merge.rows,
+            width = c->node->op == MXC_OP_MERGE ? n * x->width : x->width;
+    if (x->rows.kind != MXC_ROWS_TOWER || n < 1 || n > 1 << 16 ||
+        n * x->rows.divisor > MXC_GRAPH_MAX_EXTENT || width > MXC_GRAPH_MAX_EXTENT)
+        return BAD(c, "%lld rows of %d", (long long)n, x->width);
+    *out = (struct mxc_shape){x->rows, (int32_t)width};
+    out->rows.divisor *= (int32_t)n;
+    return MXC_OK;
+}
+
+static enum mxc_code check_concat(const struct context *c, struct mxc_shape *out) {
+    int64_t width = 0;
+    for (int i = 0; i < c->node->n_in; i++) {
+        if (!mxc_extent_equal(input(c, i)->rows, input(c, 0)->rows))
+            return BAD(c, "inputs differ in rows");
+        if (c->node->u.concat.turns && input(c, i)->width != input(c, 0)->width)
+            return BAD(c, "inputs that take turns differ in width");
+        width += input(c, i)->width;
+    }
+    if (width > MXC_GRAPH_MAX_EXTENT)
+        return mxc_err_set(c->err, MXC_E_LIMIT, "%lld columns are more than %d", (long long)width,
+                           MXC_GRAPH_MAX_EXTENT);
+    *out = (struct mxc_shape){input(c, 0)->rows, (int32_t)width};
+    return MXC_OK;
+}
+
+static enum mxc_code check_tanh_scale(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_value *x = input(c, 0);
+    if (c->node->n_in == 2 &&
+        (input(c, 1)->width != x->width || !mxc_extent_equal(input(c, 1)->rows, x->rows)))
+        return BAD(c, "residual and input differ in shape");
+    *out = (struct mxc_shape){x->rows, x->width};
+    return check_vector(c, 0, 1, false);
+}
+
+static enum mxc_code check_attend(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_attend_attr *a = &c->node->u.attend;
+    const struct mxc_value *x = input(c, 0);
+    if (a->n_heads < 1 || a->head_dim < 1 || x->rows.kind != MXC_ROWS_TOWER ||
+        3 * (int64_t)a->n_heads * a->head_dim != x->width)
+        return BAD(c, "input is %d wide for %d heads of %d", x->width, a->n_heads, a->head_dim);
+    if (!(a->scale > 0) || !isfinite(a->scale))
+        return BAD(c, "scale is out of range");
+    if (a->range < 0 || a->range >= c->g->n_ranges ||
+        !mxc_extent_equal(c->g->ranges[a->range], x->rows))
+        return BAD(c, "range %d is not for these rows", a->range);
+    *out = (struct mxc_shape){x->rows, a->n_heads * a->head_dim};
+    if (a->rope == MXC_NONE)
+        return MXC_OK;
+    if (a->rope < 0 || a->rope >= c->g->n_ropes || c->g->ropes[a->rope].dims > a->head_dim)
+        return BAD(c, "there is no rope %d for heads of %d", a->rope, a->head_dim);
+    return check_index(c, a->positions, x->rows);
+}
+
+static enum mxc_code check_cross(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_cross_attr *a = &c->node->u.cross;
+    const struct mxc_value *x = input(c, 0);
+    if (a->n_heads < 1 || a->n_kv_heads < 1 || a->n_heads % a->n_kv_heads || a->head_dim < 1 ||
+        (int64_t)a->n_heads * a->head_dim != x->width || x->rows.kind != MXC_ROWS_T)
+        return BAD(c, "input is %d wide for %d heads of %d", x->width, a->n_heads, a->head_dim);
+    if (!(a->scale > 0) || !isfinite(a->scale) || !(a->q_norm_eps >= 0) || !isfinite(a->q_norm_eps))
+        return BAD(c, "scale or q_norm_eps is out of range");
+    if (a->kv < 0 || a->kv >= c->g->n_kvs || c->g->kvs[a->kv].kind != MXC_KV_CROSS ||
+        c->g->kvs[a->kv].n_heads != a->n_kv_heads || c->g->kvs[a->kv].k_dim != a->head_dim ||
+        c->g->kvs[a->kv].v_dim != a->head_dim)
+        return BAD(c, "kv %d is not a cross store of such heads", a->kv);
+    if (c->node->n_weights != 1)
+        return BAD(c, "%d weights, not 1", c->node->n_weights);
+    *out = (struct mxc_shape){x->rows, x->width};
+    return check_vector(c, 0, a->head_dim, true);
+}
+
+static enum mxc_code check_step_rows(const struct context *c, struct mxc_shape *out) {
+    const struct mxc_value *x = input(c, 0);
+    if (x->rows.kind != MXC_ROWS_T)
+        return BAD(c, "rows are not those of the step");
+    if (c->node->op == MXC_OP_ADD_LEVEL && x->width != c->g->hidden)
+        return BAD(c, "a level is %d wide, not %d", c->g->hidden, x->width);
+    *out = (struct mxc_shape){x->rows, x->width};
+    return MXC_OK;
+}
+
 typedef enum mxc_code check_fn(const struct context *c, struct mxc_shape *out);
 
 static check_fn *const checks[MXC_N_OPS] = {
     [MXC_OP_EMBED] = check_embed,
     [MXC_OP_ADD_POSITION] = check_add_position,
+    [MXC_OP_INPUT] = check_input,
+    [MXC_OP_LOOKUP] = check_lookup,
+    [MXC_OP_GATHER] = check_gather,
+    [MXC_OP_MERGE] = check_merge,
+    [MXC_OP_MEAN_ROWS] = check_merge,
+    [MXC_OP_CONCAT] = check_concat,
+    [MXC_OP_TANH_SCALE] = check_tanh_scale,
+    [MXC_OP_ATTEND] = check_attend,
+    [MXC_OP_CROSS] = check_cross,
+    [MXC_OP_ROW_MASK] = check_step_rows,
+    [MXC_OP_ADD_LEVEL] = check_step_rows,
     [MXC_OP_RMS_NORM] = check_norm,
     [MXC_OP_LAYER_NORM] = check_layer_norm,
     [MXC_OP_LINEAR] = check_linear,
@@ -471,9 +614,10 @@ static enum mxc_code check_kv_owners(const struct mxc_graph *g, struct mxc_err *
     for (int32_t i = 0; i < g->n_kvs; i++)
         owner[i] = MXC_NONE;
     for (int32_t i = 0; i < g->n_nodes && !code; i++) {
-        if (g->nodes[i].op != MXC_OP_ATTENTION)
+        if (g->nodes[i].op != MXC_OP_ATTENTION && g->nodes[i].op != MXC_OP_CROSS)
             continue;
-        int32_t kv = g->nodes[i].u.attn.kv;
+        int32_t kv =
+            g->nodes[i].op == MXC_OP_CROSS ? g->nodes[i].u.cross.kv : g->nodes[i].u.attn.kv;
         if (owner[kv] != MXC_NONE)
             code = mxc_err_set(err, MXC_E_INTERNAL, "ops %d and %d write the same kv %d", owner[kv],
                                i, kv);
@@ -539,14 +683,14 @@ enum mxc_code mxc_graph_finish(struct mxc_graph *g, int32_t logits, struct mxc_e
                        : check_nodes(g, &local);
     if (!code && (logits < 0 || logits >= g->n_values))
         code = mxc_err_set(&local, MXC_E_INTERNAL, "there is no value %d for the logits", logits);
-    if (!code && g->values[logits].rows.kind != MXC_ROWS_R)
+    if (!code && g->input == MXC_NONE && g->values[logits].rows.kind != MXC_ROWS_R)
         code = mxc_err_set(&local, MXC_E_INTERNAL, "the logits' rows are not the step's outputs");
     if (!code)
         code = check_kv_owners(g, &local);
     if (!code)
         code = finish_marks(g, &local);
     if (!code && !(g->values[logits].name[0]))
-        g->values[logits].name = "logits";
+        g->values[logits].name = g->input == MXC_NONE ? "logits" : "features";
     if (code) {
         if (!p->err.code)
             p->err = local;

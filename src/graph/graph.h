@@ -1,8 +1,8 @@
 /* Graph: a model as a straight-line list of coarse ops, built once per loaded model by its family.
  * Everything reads this one list: weight validation, memory estimate, CPU plan, StableHLO, dumps.
  * Values are f32 matrices [rows, width]; rows are symbolic: T (rows of the step), R (rows whose
- * output is wanted), or for towers a*N/b + c*I of declared inputs. Owned by the caller of new; the
- * graph copies names. Read-only after mxc_graph_finish; then safe from any thread. */
+ * output is wanted), or for towers slots whose sizes come with each run. Owned by the caller of
+ * new; the graph copies names. Read-only after mxc_graph_finish; then safe from any thread. */
 #ifndef MXC_GRAPH_GRAPH_H
 #define MXC_GRAPH_GRAPH_H
 
@@ -22,14 +22,16 @@ enum mxc_op {
 };
 const char *mxc_op_name(enum mxc_op op);
 
-enum { MXC_MAX_IN = 4, MXC_MAX_NODE_WEIGHTS = 8, MXC_MAX_TOP_EXPERTS = 64, MXC_NONE = -1 };
+enum { MXC_MAX_IN = 8, MXC_MAX_NODE_WEIGHTS = 8, MXC_MAX_TOP_EXPERTS = 64, MXC_NONE = -1 };
 
-/* Symbolic number of rows. */
+/* Symbolic number of rows. A tower's rows come in slots whose sizes the image planner gives with
+ * each run (slot 0: the input's rows); merging rows divides. */
 enum mxc_extent_kind { MXC_ROWS_T, MXC_ROWS_R, MXC_ROWS_TOWER };
 struct mxc_extent {
     enum mxc_extent_kind kind;
-    int32_t a, b, c; /* tower: a * N / b + c * I */
+    int32_t slot, divisor; /* tower: rows of the slot / divisor */
 };
+enum { MXC_MAX_SLOTS = 8, MXC_MAX_INDICES = 8, MXC_MAX_RANGES = 4 };
 
 struct mxc_value {
     const char *name; /* "" or a name for taps: "layer.3.out", "final_norm", "logits" */
@@ -68,6 +70,7 @@ enum mxc_act {
     MXC_ACT_GELU,
     MXC_ACT_GELU_TANH,
     MXC_ACT_RELU,
+    MXC_ACT_GELU_QUICK,  /* x * sigmoid(1.702 x) */
     MXC_ACT_SWIGLU_CLIP, /* GLU and MOE only, gpt-oss: g = min(g, 7), u = clamp(u, -7, 7),
                             y = g * sigmoid(1.702 g) * (u + 1) */
     MXC_N_ACTS
@@ -105,6 +108,24 @@ struct mxc_attn_attr {
 /* Attention over a latent (multi-head latent attention in its absorbed form): in[0] is q
  * [T, n_heads * head_dim], in[1] is [T, head_dim], the one KV head: it is K, and its first v_dim
  * numbers are V. Output [T, n_heads * v_dim]. The KV store's kind is LATENT. */
+
+/* A tower's attention: in[0] is [rows, 3 * n_heads * head_dim], q, k, v. positions: index with one
+ * term per rope axis; range: of the rows. Nothing is kept. */
+struct mxc_attend_attr {
+    int32_t n_heads, head_dim;
+    float scale;
+    int32_t rope, positions; /* MXC_NONE: no rotation */
+    int32_t range;
+};
+/* Attention over what a picture left in the CROSS store. in[0]: [T, n_heads * head_dim];
+ * weights[0]: per-head RMS norm of q, or MXC_NONE. The store's K are normalised already. A row of a
+ * sequence without pictures gives 0; a row whose range is empty sees all of the store's tokens with
+ * equal weight. */
+struct mxc_cross_attr {
+    int32_t n_heads, n_kv_heads, head_dim;
+    float scale, q_norm_eps;
+    int32_t kv;
+};
 
 /* Choice of experts from router logits [T, n_experts]. score: softmax or sigmoid of the logits;
  * choice = score (+ weights[6][e]). With n_groups > 1 the experts are n_groups equal runs; a
@@ -151,6 +172,8 @@ struct mxc_node {
         } embed;
         struct {
             float eps, offset;
+            int32_t groups; /* RMS_NORM: columns are so many groups, each normalised by itself with
+                               the same w; 1: all together */
         } norm;
         struct {
             int32_t n_parts;
@@ -170,6 +193,21 @@ struct mxc_node {
             int32_t n_heads; /* in[0]'s width is a multiple of it */
         } heads;
         struct mxc_moe_attr moe;
+        struct {
+            int32_t index;
+            bool complement; /* f = 1 - tanh(g); g is weights[1], or MXC_NONE: f = 1 */
+        } lookup;            /* and GATHER: index only */
+        struct {
+            int32_t rows; /* b */
+        } merge;          /* and MEAN_ROWS */
+        struct {
+            bool turns; /* column j of input i becomes column j * n + i */
+        } concat;
+        struct mxc_attend_attr attend;
+        struct mxc_cross_attr cross;
+        struct {
+            int32_t level;
+        } level;
     } u;
 };
 
@@ -183,7 +221,18 @@ struct mxc_graph {
     struct mxc_rope *ropes;
     struct mxc_kv *kvs;
     int32_t n_nodes, n_values, n_weights, n_ropes, n_kvs;
-    int32_t logits;        /* value [R, vocab] */
+    int32_t logits; /* value [R, vocab]; of a tower: its output [rows, vocab] */
+    /* towers: */
+    int32_t input; /* value of the INPUT op, MXC_NONE: a decoder */
+    int32_t n_slots, n_indices, n_ranges;
+    struct {
+        int32_t slot, terms; /* of the rows it has entries for (slot / divisor: see divisor) */
+        int32_t divisor;
+        bool weighted; /* every entry comes with a factor */
+        int32_t limit; /* entries are in [-1, limit) (lookup: -1 adds nothing), positions: any */
+    } indices[MXC_MAX_INDICES];
+    struct mxc_extent ranges[MXC_MAX_RANGES];
+    int32_t n_levels;      /* decoders: ADD_LEVEL ops; a spliced row is [1 + n_levels][hidden] */
     int32_t *layer_values; /* [n_layers + 2] input of layer 0, output of each layer, final norm */
     struct mxc_graph_private *private_;
 };
@@ -217,8 +266,31 @@ int32_t mxc_graph_kv(struct mxc_graph *g, const struct mxc_kv *kv);
 void mxc_graph_begin_layer(struct mxc_graph *g, int32_t layer);
 
 int32_t mxc_graph_embed(struct mxc_graph *g, int32_t table, float scale);
+/* ---- of towers: the input comes first. An index or range belongs to the rows of a value. */
+int32_t mxc_graph_input(struct mxc_graph *g, int32_t width);
+int32_t mxc_graph_index(struct mxc_graph *g, int32_t rows_of, int32_t terms, bool weighted);
+int32_t mxc_graph_range(struct mxc_graph *g, int32_t rows_of);
+/* gate: vector of 1, or MXC_NONE; complement: 1 - tanh(gate). */
+int32_t mxc_graph_lookup(struct mxc_graph *g, int32_t x, int32_t table, int32_t index, int32_t gate,
+                         bool complement);
+/* Makes a new slot with an index of one term; the index's id is the last one of the graph. */
+int32_t mxc_graph_gather(struct mxc_graph *g, int32_t x);
+int32_t mxc_graph_merge(struct mxc_graph *g, int32_t x, int32_t rows);
+int32_t mxc_graph_mean_rows(struct mxc_graph *g, int32_t x, int32_t rows);
+int32_t mxc_graph_concat(struct mxc_graph *g, int n, const int32_t *values, bool turns);
+/* gate: vector of 1; residual: value or MXC_NONE. */
+int32_t mxc_graph_tanh_scale(struct mxc_graph *g, int32_t x, int32_t gate, int32_t residual);
+int32_t mxc_graph_attend(struct mxc_graph *g, int32_t qkv, const struct mxc_attend_attr *attr);
+/* ---- of decoders that see */
+int32_t mxc_graph_cross(struct mxc_graph *g, int32_t q, const struct mxc_cross_attr *attr,
+                        int32_t q_norm);
+int32_t mxc_graph_row_mask(struct mxc_graph *g, int32_t x);
+int32_t mxc_graph_add_level(struct mxc_graph *g, int32_t x);
 int32_t mxc_graph_add_position(struct mxc_graph *g, int32_t x, int32_t table, int32_t offset);
 int32_t mxc_graph_rms_norm(struct mxc_graph *g, int32_t x, int32_t weight, float eps, float offset);
+/* weight: [width / groups] */
+int32_t mxc_graph_group_norm(struct mxc_graph *g, int32_t x, int32_t weight, float eps,
+                             int32_t groups);
 /* bias: weight or MXC_NONE. */
 int32_t mxc_graph_layer_norm(struct mxc_graph *g, int32_t x, int32_t weight, int32_t bias,
                              float eps);
@@ -252,7 +324,8 @@ void mxc_graph_mark_layer_value(struct mxc_graph *g, int32_t index, int32_t valu
 /* Records a family's own error (unsupported option); later calls do nothing. */
 void mxc_graph_fail(struct mxc_graph *g, enum mxc_code code, const char *fmt, ...) MXC_PRINTF(3, 4);
 /* Checks widths, extents, use before definition and weight shapes; fills producer and last_use (the
- * logits live to the last node) and sets vocab, the logits' width; hidden is the first embed's. */
+ * logits live to the last node) and sets vocab, the logits' width; hidden is the first embed's. A
+ * tower's output may have any tower rows. */
 enum mxc_code mxc_graph_finish(struct mxc_graph *g, int32_t logits, struct mxc_err *err) MXC_MUST;
 
 /* ---- reading */

@@ -12,6 +12,7 @@ static const char *const act_names[MXC_N_ACTS] = {
     [MXC_ACT_GELU] = "gelu",
     [MXC_ACT_GELU_TANH] = "gelu_tanh",
     [MXC_ACT_RELU] = "relu",
+    [MXC_ACT_GELU_QUICK] = "gelu_quick",
     [MXC_ACT_SWIGLU_CLIP] = "swiglu_clip",
 };
 static const char *const qk_norm_names[] = {
@@ -30,9 +31,16 @@ static const char *const scaling_names[] = {
     [MXC_ROPE_YARN] = "yarn", [MXC_ROPE_LLAMA3] = "llama3", [MXC_ROPE_LONGROPE] = "longrope",
 };
 
+static void print_tower_shape(const struct mxc_value *v, FILE *out) {
+    (void)fprintf(out, "[N%d", v->rows.slot);
+    if (v->rows.divisor > 1)
+        (void)fprintf(out, "/%d", v->rows.divisor);
+    (void)fprintf(out, ", %d]", v->width);
+}
+
 static void print_shape(const struct mxc_value *v, FILE *out) {
     if (v->rows.kind == MXC_ROWS_TOWER)
-        (void)fprintf(out, "[%d*N/%d+%d*I, %d]", v->rows.a, v->rows.b, v->rows.c, v->width);
+        print_tower_shape(v, out);
     else
         (void)fprintf(out, "[%c, %d]", v->rows.kind == MXC_ROWS_T ? 'T' : 'R', v->width);
 }
@@ -75,6 +83,8 @@ static void print_attributes(const struct mxc_node *n, FILE *out) {
         (void)fprintf(out, " eps %g", (double)n->u.norm.eps);
         if (n->u.norm.offset != 0)
             (void)fprintf(out, " offset %g", (double)n->u.norm.offset);
+        if (n->u.norm.groups > 1)
+            (void)fprintf(out, " groups %d", n->u.norm.groups);
         break;
     case MXC_OP_LINEAR:
         if (n->u.linear.scale != 1)
@@ -115,12 +125,46 @@ static void print_attributes(const struct mxc_node *n, FILE *out) {
     case MXC_OP_MOE:
         print_moe(&n->u.moe, out);
         break;
+    case MXC_OP_LOOKUP:
+        (void)fprintf(out, " index %d", n->u.lookup.index);
+        if (n->weights[1] != MXC_NONE)
+            (void)fputs(n->u.lookup.complement ? " times 1 - tanh(gate)" : " times tanh(gate)",
+                        out);
+        break;
+    case MXC_OP_GATHER:
+        (void)fprintf(out, " index %d", n->u.lookup.index);
+        break;
+    case MXC_OP_MERGE:
+    case MXC_OP_MEAN_ROWS:
+        (void)fprintf(out, " of %d", n->u.merge.rows);
+        break;
+    case MXC_OP_CONCAT:
+        if (n->u.concat.turns)
+            (void)fputs(" in turns", out);
+        break;
+    case MXC_OP_ATTEND:
+        (void)fprintf(out, " heads %d x %d scale %g range %d", n->u.attend.n_heads,
+                      n->u.attend.head_dim, (double)n->u.attend.scale, n->u.attend.range);
+        if (n->u.attend.rope != MXC_NONE)
+            (void)fprintf(out, " rope %d at index %d", n->u.attend.rope, n->u.attend.positions);
+        break;
+    case MXC_OP_CROSS:
+        (void)fprintf(out, " heads %d/%d x %d scale %g kv %d", n->u.cross.n_heads,
+                      n->u.cross.n_kv_heads, n->u.cross.head_dim, (double)n->u.cross.scale,
+                      n->u.cross.kv);
+        break;
+    case MXC_OP_ADD_LEVEL:
+        (void)fprintf(out, " level %d", n->u.level.level);
+        break;
     case MXC_OP_ACT:
     case MXC_OP_GLU:
         (void)fprintf(out, " %s", act_names[n->u.glu.act]);
         break;
     case MXC_OP_ADD:
     case MXC_OP_GATE:
+    case MXC_OP_INPUT:
+    case MXC_OP_TANH_SCALE:
+    case MXC_OP_ROW_MASK:
     case MXC_OP_UNIT_COLUMNS:
     case MXC_OP_SELECT_OUT:
     case MXC_N_OPS:

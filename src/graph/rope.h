@@ -35,6 +35,7 @@ struct mxc_rope {
     float freq_factor[MXC_MAX_ROPE_HALF]; /* GGUF rope_freqs: inv_freq is divided by it; 0: unset */
     int sections[MXC_MAX_ROPE_AXES];      /* M-RoPE: pairs per position axis; all 0: one axis */
     bool sections_interleaved;
+    bool restart; /* the frequencies of every section begin anew: theta^(-2 i / (2 * section)) */
 };
 
 /* inv_freq[dims / 2] and the factor on cos and sin, for a sequence whose length at admission is

@@ -126,29 +126,34 @@ static const char *stacked_module(const struct experts *e) {
                                                   : NULL;
 }
 
+/* Whether the fused tensors are [E, in, out]. The shape of gate_up says so, or, when 2 f = d, that
+ * of down; a square down follows gate_up. */
+static bool is_transposed(const struct experts *e, int64_t f, int64_t d) {
+    const struct mxc_tensor *up = find(e, "experts.gate_up_proj"),
+                            *down = find(e, "experts.down_proj");
+    if (d != 2 * f)
+        return up && up->n_dims == 3 && up->shape[1] == d && up->shape[2] == 2 * f;
+    return down && down->n_dims == 3 && down->shape[1] == f && down->shape[2] == d;
+}
+
 /* Half `part` (0: gate, 1: up, -1: all rows, the down projection) of a tensor [E, rows, in], or
  * [E, in, rows] transposed. */
-static int32_t fused(const struct experts *e, const char *module, int part, int64_t out,
-                     int64_t in) {
+static int32_t fused(const struct experts *e, const char *module, int part, bool transposed,
+                     int64_t out, int64_t in) {
     struct mxc_graph *g = e->d->g;
     int64_t n = e->moe->attr.n_experts, rows = part < 0 ? out : 2 * out;
-    const struct mxc_tensor *t = find(e, module);
-    bool transposed = t && t->n_dims == 3 && t->shape[1] == in && t->shape[2] == rows && in != rows;
     bool turns = part >= 0 && e->moe->interleaved;
     int64_t first = part <= 0 ? 0 : turns ? 1 : out, step = turns ? 2 : 1;
     struct mxc_weight weight = {.role = MXC_W_STACK, .n_dims = 3, .shape = {n, out, in}};
-    struct mxc_weight_view view = {.n_dims = 3, .shape = {n, rows, in}, .stride = rows};
-    if (transposed) {
+    struct mxc_weight_view view = {
+        .n_dims = 3, .shape = {n, rows, in}, .stride = rows, .row0 = first, .row_step = step};
+    if (transposed)
         view = (struct mxc_weight_view){.n_dims = 3,
                                         .shape = {n, in, rows},
                                         .stride = in,
                                         .col0 = first,
                                         .col_step = step,
                                         .transposed = true};
-    } else {
-        view.row0 = first;
-        view.row_step = step;
-    }
     return mxc_graph_view(g, &weight, &view, "%s.%s", e->base, module);
 }
 
@@ -168,9 +173,10 @@ static int32_t fused_bias(const struct experts *e, const char *module, int part,
 
 static void fused_experts(const struct experts *e, int64_t f, int64_t d,
                           int32_t weights[MXC_N_MOE_WEIGHTS]) {
-    weights[MXC_MOE_GATE] = fused(e, "experts.gate_up_proj", 0, f, d);
-    weights[MXC_MOE_UP] = fused(e, "experts.gate_up_proj", 1, f, d);
-    weights[MXC_MOE_DOWN] = fused(e, "experts.down_proj", -1, d, f);
+    bool transposed = is_transposed(e, f, d);
+    weights[MXC_MOE_GATE] = fused(e, "experts.gate_up_proj", 0, transposed, f, d);
+    weights[MXC_MOE_UP] = fused(e, "experts.gate_up_proj", 1, transposed, f, d);
+    weights[MXC_MOE_DOWN] = fused(e, "experts.down_proj", -1, transposed, d, f);
     if (!e->moe->biases)
         return;
     weights[MXC_MOE_GATE_BIAS] = fused_bias(e, "experts.gate_up_proj_bias", 0, f);
