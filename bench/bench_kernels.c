@@ -1,8 +1,9 @@
-/* bench_kernels [-t THREADS] [-s SECONDS] [FILTER...]: times every row of kernels.def (those whose
- * "isa name" contains a FILTER) next to this machine's rulers, which are measured again before each
- * row, since a shared machine drifts. Matmuls: prefill (M = 512, preparing the activations
- * included) as share of the multiply-add peak, decode (M = 1 to 4 over more weights than the caches
- * hold) as share of the read bandwidth. Attention: causal prefill of 512 and decode at depth 8192.
+/* bench_kernels [-t THREADS] [-s SECONDS] [-q QUANTISATION] [FILTER...]: times every row of
+ * kernels.def (those whose "isa name" contains a FILTER) next to this machine's rulers, which are
+ * measured again before each row, since a shared machine drifts. Matmuls: prefill (M = 512,
+ * preparing the activations included) as share of the multiply-add peak, decode (M = 1 to 4 over
+ * more weights than the caches hold) as share of the read bandwidth. Attention: causal prefill of
+ * 512 and decode at depth 8192.
  */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/layout.h"
@@ -17,8 +18,13 @@
 
 enum kind {
     KIND_NORM,
+    KIND_LAYER_NORM,
     KIND_GLU,
+    KIND_ACT,
+    KIND_SOFTCAP,
+    KIND_GATE,
     KIND_ADD,
+    KIND_WEIGHTED_ADD,
     KIND_ROPE,
     KIND_PREPARE,
     KIND_MATMUL,
@@ -41,7 +47,8 @@ static const struct row {
 };
 
 static struct mxc_team *team;
-static double budget = 0.25; /* seconds for one figure */
+static double budget = 0.25;    /* seconds for one figure */
+static const char *form_filter; /* only this quantisation */
 static uint32_t state = 1;
 
 static uint32_t rnd(void) {
@@ -108,19 +115,38 @@ static void matmul_work(void *arg, int worker, int n) {
     }
 }
 
-static struct mxc_packed matrix(enum mxc_layout layout, int32_t n, int32_t k, int32_t group,
-                                bool affine, int copies) {
+/* A quantisation; all zero for float layouts. */
+struct form {
+    const char *name;
+    int32_t group;
+    bool affine, bf16_scales, small; /* small: a table of small numbers */
+};
+
+static struct mxc_packed shape_of(enum mxc_layout layout, int32_t n, int32_t k,
+                                  const struct form *f) {
+    static const int8_t tables[2][16] = {
+        {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113},
+        {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};
     struct mxc_packed w = {.layout = layout,
                            .n = n,
                            .k = k,
-                           .group = group,
-                           .affine = affine,
-                           .zero_point = affine ? 0 : 8,
+                           .group = f->group,
+                           .affine = f->affine,
+                           .zero_point = f->affine || layout == MXC_LAYOUT_N4 ? 0 : 8,
+                           .bf16_scales = f->bf16_scales,
                            .unit = 1};
-    bool integer = layout == MXC_LAYOUT_I4 || layout == MXC_LAYOUT_I8;
+    if (layout == MXC_LAYOUT_N4)
+        memcpy(w.table, tables[f->small], sizeof w.table);
     size_t number = layout == MXC_LAYOUT_F32 ? 4 : 2;
     w.strip_bytes =
-        integer ? (size_t)(k / group) * mxc_block_bytes(&w) : (size_t)k * MXC_STRIP * number;
+        f->group ? (size_t)(k / f->group) * mxc_block_bytes(&w) : (size_t)k * MXC_STRIP * number;
+    return w;
+}
+
+static struct mxc_packed matrix(enum mxc_layout layout, int32_t n, int32_t k, const struct form *f,
+                                int copies) {
+    struct mxc_packed w = shape_of(layout, n, k, f);
+    bool integer = f->group > 0;
     size_t bytes = mxc_packed_bytes(&w) * (size_t)copies;
     w.data = memory(bytes);
     for (size_t i = 0; i + 4 <= bytes; i += 4) {
@@ -133,26 +159,26 @@ static struct mxc_packed matrix(enum mxc_layout layout, int32_t n, int32_t k, in
     }
     if (integer)
         for (size_t i = 0; i < bytes; i += mxc_block_bytes(&w))
-            for (size_t r = 0; r < MXC_STRIP * (affine ? 2u : 1u); r++) {
-                uint16_t h = mxc_f32_to_f16(r < MXC_STRIP ? 0.01f : -0.08f);
+            for (size_t r = 0; r < MXC_STRIP * (f->affine ? 2u : 1u); r++) {
+                float x = r < MXC_STRIP ? 0.01f : -0.08f;
+                uint16_t h = f->bf16_scales ? mxc_f32_to_bf16(x) : mxc_f32_to_f16(x);
                 memcpy(w.data + i + mxc_block_codes(&w) + 2 * r, &h, sizeof h);
             }
     return w;
 }
 
 static double peak_of(enum mxc_layout layout, enum mxc_cpu_level level) {
-    if (layout == MXC_LAYOUT_I4 || layout == MXC_LAYOUT_I8)
+    if (mxc_layout_integer(layout))
         return mxc_ruler_int8_tops(team, level);
     double bf16 = layout == MXC_LAYOUT_BF16 ? mxc_ruler_bf16_tflops(team, level) : 0;
     return bf16 > 0 ? bf16 : mxc_ruler_f32_tflops(team, level);
 }
 
-static void bench_matmul_shape(const struct row *row, int32_t n, int32_t k, int32_t group,
-                               bool affine) {
+static void bench_matmul_shape(const struct row *row, int32_t n, int32_t k, const struct form *f) {
     enum mxc_layout layout = (enum mxc_layout)row->index;
     struct matmul b = {.kernels = mxc_kernels_get(row->level), .copies = 1};
     int32_t m = 512;
-    b.w = matrix(layout, n, k, group, affine, 1);
+    b.w = matrix(layout, n, k, f, 1);
     b.a = (struct mxc_activation){.form = mxc_packed_form(&b.w), .m = m, .k = k};
     size_t act = mxc_activation_bytes(b.a.form, m, k);
     b.a.data = memory(act);
@@ -161,24 +187,21 @@ static void bench_matmul_shape(const struct row *row, int32_t n, int32_t k, int3
     b.out = memory((size_t)m * (size_t)n * sizeof(float));
     double peak = peak_of(layout, row->level), t = best_time(matmul_work, &b);
     double tops = 2.0 * m * n * k / t * 1e-12;
-    printf("  %5dx%-5d g%-2d %-6s prefill 512: %6.3f TOP/s, %3.0f%% of %.2f\n", n, k, group,
-           group ? affine ? "affine" : "plain" : "", tops, tops / peak * 100, peak);
+    printf("  %5dx%-5d %-10s prefill 512: %6.3f TOP/s, %3.0f%% of %.2f\n", n, k, f->name, tops,
+           tops / peak * 100, peak);
     mxc_mem_free_aligned(b.w.data, mxc_packed_bytes(&b.w) + 16384);
     mxc_mem_free_aligned(b.a.data, act + 16384);
     mxc_mem_free_aligned(x, (size_t)m * (size_t)k * sizeof(float) + 16384);
     mxc_mem_free_aligned(b.out, (size_t)m * (size_t)n * sizeof(float) + 16384);
 }
 
-static void bench_matmul_decode(const struct row *row, int32_t group, bool affine) {
+static void bench_matmul_decode(const struct row *row, const struct form *f) {
     enum mxc_layout layout = (enum mxc_layout)row->index;
-    int32_t n = 4096, k = 2048, most = 4;
-    struct mxc_packed one = {.layout = layout, .n = n, .k = k, .group = group, .affine = affine};
-    size_t number = layout == MXC_LAYOUT_F32 ? 4 : 2;
-    one.strip_bytes =
-        group ? (size_t)(k / group) * mxc_block_bytes(&one) : (size_t)k * MXC_STRIP * number;
+    int32_t n = 4096, k = 2048, most = 8;
+    struct mxc_packed one = shape_of(layout, n, k, f);
     int copies = (int)(((size_t)160 << 20) / mxc_packed_bytes(&one)) + 1;
     struct matmul b = {.kernels = mxc_kernels_get(row->level), .copies = copies};
-    b.w = matrix(layout, n, k, group, affine, copies);
+    b.w = matrix(layout, n, k, f, copies);
     size_t bytes = mxc_packed_bytes(&b.w) * (size_t)copies;
     enum mxc_activation_form form = mxc_packed_form(&b.w);
     size_t act = mxc_activation_bytes(form, most, k);
@@ -186,12 +209,12 @@ static void bench_matmul_decode(const struct row *row, int32_t group, bool affin
     float *x = numbers((size_t)most * (size_t)k);
     b.x = x;
     b.out = memory((size_t)most * (size_t)n * sizeof(float));
-    for (int32_t m = 1; m <= most; m++) {
+    for (int32_t m = 1; m <= most; m += m < 4 ? 1 : 2) {
         b.a = (struct mxc_activation){.form = form, .m = m, .k = k, .data = data};
         double read = mxc_ruler_read_gbs(team), t = best_time(matmul_work, &b);
         double gbs = (double)bytes / t * 1e-9;
-        printf("  %5dx%-5d g%-2d %-6s decode M=%d: %5.1f GB/s, %3.0f%% of %.1f read\n", n, k, group,
-               group ? affine ? "affine" : "plain" : "", m, gbs, gbs / read * 100, read);
+        printf("  %5dx%-5d %-10s decode M=%d: %5.1f GB/s, %3.0f%% of %.1f read\n", n, k, f->name, m,
+               gbs, gbs / read * 100, read);
     }
     mxc_mem_free_aligned(b.w.data, bytes + 16384);
     mxc_mem_free_aligned(data, act + 16384);
@@ -202,24 +225,32 @@ static void bench_matmul_decode(const struct row *row, int32_t group, bool affin
 static void bench_matmul(const struct row *row) {
     static const int32_t shapes[][2] = {{576, 576},   {1536, 576},  {576, 1536},
                                         {2048, 2048}, {8192, 2048}, {2048, 8192}};
-    static const struct quantisation {
-        int32_t group;
-        bool affine;
-    } i4[] = {{32, false}, {32, true}, {64, true}}, i8[] = {{16, false}, {32, false}, {64, true}},
-      none[] = {{0, false}};
-    const struct quantisation *list = none;
+    static const struct form i4[] = {
+        {"g16", 16, false, false, false}, {"g16 affine", 16, true, false, false},
+        {"g32", 32, false, false, false}, {"g32 affine", 32, true, false, false},
+        {"g64", 64, false, false, false}, {"g64 affine", 64, true, false, false}};
+    static const struct form n4[] = {{"g16 small", 16, false, false, true},
+                                     {"g32", 32, false, false, false},
+                                     {"g32 bf16", 32, false, true, true}};
+    static const struct form none = {"", 0, false, false, false};
+    const struct form *list = &none;
     size_t n = 1;
     if (row->index == MXC_LAYOUT_I4 || row->index == MXC_LAYOUT_I8) {
-        list = row->index == MXC_LAYOUT_I4 ? i4 : i8;
-        n = 3;
+        list = i4;
+        n = sizeof i4 / sizeof *i4;
+    } else if (row->index == MXC_LAYOUT_N4) {
+        list = n4;
+        n = sizeof n4 / sizeof *n4;
     }
     for (size_t i = 0; i < n; i++) {
+        if (form_filter && strcmp(form_filter, list[i].name) != 0)
+            continue;
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             if (row->level == MXC_CPU_SCALAR && s)
                 break;
-            bench_matmul_shape(row, shapes[s][0], shapes[s][1], list[i].group, list[i].affine);
+            bench_matmul_shape(row, shapes[s][0], shapes[s][1], &list[i]);
         }
-        bench_matmul_decode(row, list[i].group, list[i].affine);
+        bench_matmul_decode(row, &list[i]);
     }
 }
 
@@ -229,7 +260,7 @@ enum { HEADS = 8, DEPTH = 8192, PREFILL = 512, CHUNKS = DEPTH / MXC_ATTN_CHUNK }
 struct attention {
     const struct mxc_kernels *kernels;
     enum mxc_kv_type type;
-    int32_t dim, group; /* query heads of a KV head */
+    int32_t dim, v_dim, group; /* group: query heads of a KV head */
     int layers;
     size_t page_bytes;
     uint8_t *pages;
@@ -243,7 +274,7 @@ static struct mxc_attend job_of(const struct attention *b, int layer, int head, 
                                 const int32_t *begin, const int32_t *end) {
     size_t of_head = b->page_bytes * (DEPTH / MXC_ATTN_PAGE);
     return (struct mxc_attend){.k_dim = b->dim,
-                               .v_dim = b->dim,
+                               .v_dim = b->v_dim,
                                .n_columns = n,
                                .q = b->q,
                                .pages = b->pages + (size_t)(layer * HEADS + head) * of_head,
@@ -268,9 +299,9 @@ static void attention_decode(void *arg, int worker, int n) {
         for (int h = HEADS * worker / n; h < HEADS * (worker + 1) / n; h++) {
             struct mxc_attn_part *total = b->parts + h * CHUNKS;
             for (int i = 1; i < CHUNKS; i++)
-                b->kernels->attn_merge(total, total + i, false, b->group, b->dim);
+                b->kernels->attn_merge(total, total + i, false, b->group, b->v_dim);
             b->kernels->attn_finish(total, NULL, b->out + h * MXC_ATTN_COLUMNS * b->dim,
-                                    (size_t)b->dim, b->group, b->dim);
+                                    (size_t)b->v_dim, b->group, b->v_dim);
         }
         mxc_team_barrier(team);
     }
@@ -279,7 +310,7 @@ static void attention_decode(void *arg, int worker, int n) {
 static void attention_prefill(void *arg, int worker, int n) {
     struct attention *b = arg;
     int32_t per = MXC_ATTN_COLUMNS / b->group, begin[MXC_ATTN_COLUMNS] = {0};
-    per = per * b->group > 12 ? 12 / b->group : per;
+    per = per * b->group > 12 && b->group <= 12 ? 12 / b->group : per;
     for (int h = 0; h < HEADS; h++)
         for (int32_t t0 = worker * per; t0 < PREFILL; t0 += n * per) {
             int32_t tokens = PREFILL - t0 < per ? PREFILL - t0 : per, end[MXC_ATTN_COLUMNS];
@@ -289,23 +320,25 @@ static void attention_prefill(void *arg, int worker, int n) {
             struct mxc_attn_part *total = b->parts + 2 * worker;
             for (int32_t k0 = 0; k0 < t0 + tokens; k0 += MXC_ATTN_CHUNK) {
                 b->kernels->attend[b->type](&job, k0, total + 1);
-                b->kernels->attn_merge(total, total + 1, !k0, job.n_columns, b->dim);
+                b->kernels->attn_merge(total, total + 1, !k0, job.n_columns, b->v_dim);
             }
             b->kernels->attn_finish(total, NULL, b->out + worker * MXC_ATTN_COLUMNS * b->dim,
-                                    (size_t)b->dim, job.n_columns, b->dim);
+                                    (size_t)b->v_dim, job.n_columns, b->v_dim);
         }
 }
 
 static void bench_attention(const struct row *row) {
-    static const int32_t shapes[][2] = {{64, 3}, {64, 4}, {128, 4}};
+    /* k, v, query heads of a KV head; the last is multi-head latent attention */
+    static const int32_t shapes[][3] = {{64, 64, 3}, {64, 64, 4}, {128, 128, 4}, {576, 512, 16}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         struct attention b = {.kernels = mxc_kernels_get(row->level),
                               .type = (enum mxc_kv_type)row->index,
                               .dim = shapes[s][0],
-                              .group = shapes[s][1],
-                              .layers = 8};
+                              .v_dim = shapes[s][1],
+                              .group = shapes[s][2],
+                              .layers = shapes[s][0] > 256 ? 1 : 8};
         int32_t n_pages = DEPTH / MXC_ATTN_PAGE;
-        b.page_bytes = mxc_page_bytes(b.type, b.dim, b.dim);
+        b.page_bytes = mxc_page_bytes(b.type, b.dim, b.v_dim);
         size_t bytes = b.page_bytes * (size_t)(n_pages * HEADS * b.layers);
         size_t q_bytes = (size_t)(MXC_ATTN_COLUMNS * b.dim) * 4;
         size_t part_bytes = sizeof *b.parts * HEADS * CHUNKS;
@@ -334,7 +367,8 @@ static void bench_attention(const struct row *row) {
         }
         double peak = peak_of(b.type == MXC_KV_F32 ? MXC_LAYOUT_F32 : MXC_LAYOUT_BF16, row->level);
         double t = best_time(attention_prefill, &b);
-        double tflops = 4.0 * b.dim * b.group * HEADS * (PREFILL * (PREFILL + 1.0) / 2) / t * 1e-12;
+        double tflops =
+            2.0 * (b.dim + b.v_dim) * b.group * HEADS * (PREFILL * (PREFILL + 1.0) / 2) / t * 1e-12;
         printf("  dim %3d, %d queries a KV head: prefill 512 %.3f TFLOP/s, %2.0f%% of %.2f", b.dim,
                b.group, tflops, tflops / peak * 100, peak);
         double read = mxc_ruler_read_gbs(team);
@@ -376,8 +410,23 @@ static void small_work(void *arg, int worker, int n) {
         case KIND_NORM:
             k->rms_norm(b->y, b->x, b->z, ROW, 1e-5f, 0);
             break;
+        case KIND_LAYER_NORM:
+            k->layer_norm(b->y, b->x, b->z, b->z, ROW, 1e-5f);
+            break;
         case KIND_GLU:
             k->glu[row->index](b->y, b->x, b->z, ROW);
+            break;
+        case KIND_ACT:
+            k->act[row->index](b->y, b->x, ROW);
+            break;
+        case KIND_SOFTCAP:
+            k->softcap(b->y, b->x, 30, ROW);
+            break;
+        case KIND_GATE:
+            k->gate(b->y, b->x, 0.5f, ROW);
+            break;
+        case KIND_WEIGHTED_ADD:
+            k->weighted_add(b->y, b->x, 0.5f, i % 8 == 0, ROW);
             break;
         case KIND_ADD:
             k->add(b->y, b->x, b->z, ROW);
@@ -433,6 +482,8 @@ int main(int argc, char **argv) {
             threads = atoi(argv[i + 1]);
         else if (!strcmp(argv[i], "-s"))
             budget = atof(argv[i + 1]);
+        else if (!strcmp(argv[i], "-q"))
+            form_filter = argv[i + 1];
     }
     struct mxc_err err;
     if (mxc_team_new(threads, &team, &err)) {

@@ -94,6 +94,7 @@ struct mlxcel_model_options {
     int max_sequences;   /* sequences that run at the same time, 1 to 1024; default 8 */
     int max_chunk;       /* prompt tokens per step, 32 to 8192; default 512 */
     int64_t kv_tokens;   /* tokens of KV cache for all sequences; 0: context, within memory */
+    bool force;          /* load even if memory does not suffice */
     bool tokenizer_only; /* no weights: only tokenise, detokenise, render work */
     bool all_logits;     /* buffers for the logits of every prompt row: mlxcel_trace_new needs it */
     /* Called with 0..1 while weights are packed, on the opening thread. false cancels. */
@@ -103,7 +104,9 @@ struct mlxcel_model_options {
 MLXCEL_API void mlxcel_model_options_init(struct mlxcel_model_options *options);
 
 struct mlxcel_model;
-/* path: a folder or a .gguf file. options may be NULL. Close with mlxcel_model_close. */
+/* path: a folder or a .gguf file. options may be NULL. Close with mlxcel_model_close. MLXCEL_LIMIT
+ * when weights, activations and KV of one sequence (of `context` tokens, or 256 when that is 0) are
+ * more than the memory that is available, unless options->force. */
 MLXCEL_API mlxcel_status mlxcel_model_open(const char *path,
                                            const struct mlxcel_model_options *options,
                                            struct mlxcel_model **model, struct mlxcel_error *error);
@@ -125,9 +128,10 @@ MLXCEL_API void mlxcel_model_info(const struct mlxcel_model *model, struct mlxce
 
 /* Memory that opening a checkpoint would take, without loading it. Bytes. */
 struct mlxcel_memory {
-    uint64_t weights, activations, kv, headroom, total;
-    uint64_t kv_per_token;
-    uint64_t available; /* what the machine has left now */
+    uint64_t weights, activations, kv, total;
+    uint64_t kv_full, kv_window, kv_latent, kv_cross; /* the parts of kv */
+    uint64_t kv_per_token;                            /* of full and latent KV */
+    uint64_t available;                               /* what the machine has left now */
     bool fits;
 };
 /* n_tokens: context per sequence (0: the model's limit); batch: number of sequences. */
@@ -274,7 +278,7 @@ MLXCEL_API bool mlxcel_engine_next(struct mlxcel_engine *engine, int timeout_ms,
 
 /* Supported architectures; false when there is no such index. Text is static. */
 struct mlxcel_family {
-    const char *name, *summary;
+    const char *name, *summary, *notes;
     const char *const *model_types; /* config.json model_type values, NULL-ended */
     const char *const *gguf_archs;  /* general.architecture values, NULL-ended */
 };

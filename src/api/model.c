@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "gen/host.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,34 +43,10 @@ static void load_options(const struct mlxcel_model_options *o, struct mxc_load_o
     out->max_batch = o->max_sequences;
     out->max_rows = o->max_chunk > o->max_sequences ? o->max_chunk : o->max_sequences + 1;
     out->max_out = o->all_logits ? out->max_rows : o->max_sequences;
+    out->context = o->context > INT32_MAX ? INT32_MAX : (int32_t)o->context;
+    out->force = o->force;
     out->progress = o->progress;
     out->progress_user = o->progress_user;
-}
-
-/* "none", "Q4_1", "MLX affine 4-bit g64"; the storage that holds most bytes, "mixed" in front of it
- * when another quantised one is there too. */
-static void describe(const struct mxc_weights *weights, char *out, size_t size) {
-    uint64_t bytes[MXC_N_STORAGES] = {0}, most = 0;
-    const struct mxc_tensor *best = NULL;
-    int kinds = 0;
-    for (size_t i = 0; i < mxc_weights_count(weights); i++) {
-        const struct mxc_tensor *t = mxc_weights_at(weights, i);
-        if (!mxc_storage_info(t->storage)->quantised)
-            continue;
-        kinds += !bytes[t->storage];
-        bytes[t->storage] += t->bytes;
-        if (bytes[t->storage] > most) {
-            most = bytes[t->storage];
-            best = t;
-        }
-    }
-    const char *mixed = kinds > 1 ? "mixed " : "";
-    if (!best)
-        (void)snprintf(out, size, "none");
-    else if (best->storage == MXC_ST_MLX_AFFINE)
-        (void)snprintf(out, size, "%sMLX affine %u-bit g%u", mixed, best->bits, best->group);
-    else
-        (void)snprintf(out, size, "%s%s", mixed, mxc_storage_info(best->storage)->name);
 }
 
 static enum mxc_code open_weights(struct mlxcel_model *m, const char *path, struct mxc_err *err) {
@@ -84,7 +61,7 @@ static enum mxc_code open_weights(struct mlxcel_model *m, const char *path, stru
                 (long long)m->options.context, trained);
     m->context =
         m->options.context && m->options.context < trained ? (int32_t)m->options.context : trained;
-    describe(m->loaded->checkpoint->weights, m->quantisation, sizeof m->quantisation);
+    mxc_host_quantisation(m->loaded->checkpoint->weights, m->quantisation, sizeof m->quantisation);
     return MXC_OK;
 }
 
@@ -186,8 +163,11 @@ mlxcel_status mlxcel_model_estimate(const char *path, const struct mlxcel_model_
     *memory = (struct mlxcel_memory){.weights = e.weights,
                                      .activations = e.activations,
                                      .kv = e.kv,
-                                     .headroom = e.headroom,
                                      .total = e.total,
+                                     .kv_full = e.kv_kinds[MXC_KV_FULL],
+                                     .kv_window = e.kv_kinds[MXC_KV_WINDOW],
+                                     .kv_latent = e.kv_kinds[MXC_KV_LATENT],
+                                     .kv_cross = e.kv_kinds[MXC_KV_CROSS],
                                      .kv_per_token = e.kv_per_token,
                                      .available = mxc_memory_available()};
     memory->fits = !memory->available || memory->total <= memory->available;
@@ -200,6 +180,7 @@ bool mlxcel_family_at(size_t index, struct mlxcel_family *family) {
         return false;
     *family = (struct mlxcel_family){.name = info.name,
                                      .summary = info.summary,
+                                     .notes = info.notes,
                                      .model_types = info.model_types,
                                      .gguf_archs = info.gguf_archs};
     return true;

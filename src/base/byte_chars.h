@@ -1,7 +1,7 @@
 /* The byte <-> character map of byte-level vocabularies: printable Latin-1 bytes stand for
  * themselves, the other 68 for U+0100 upwards in order. */
-#ifndef MXC_TEXT_BYTES_H
-#define MXC_TEXT_BYTES_H
+#ifndef MXC_BASE_BYTE_CHARS_H
+#define MXC_BASE_BYTE_CHARS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <string.h>
 
 void mxc_tokdesc_init(struct mxc_tokdesc *desc) {
@@ -22,6 +23,7 @@ void mxc_tokdesc_init(struct mxc_tokdesc *desc) {
 void mxc_tokdesc_fini(struct mxc_tokdesc *desc) {
     mxc_mem_free(desc->bytes);
     mxc_mem_free(desc->tokens);
+    mxc_mem_free(desc->scores);
     mxc_mem_free(desc->merges);
     mxc_mem_free_aligned(desc->slots, desc->n_slots * sizeof *desc->slots);
     mxc_mem_free(desc->added);
@@ -200,6 +202,18 @@ enum mxc_code mxc_tokdesc_add_token(struct mxc_tokdesc *desc, uint64_t id, struc
     return MXC_OK;
 }
 
+enum mxc_code mxc_tokdesc_set_score(struct mxc_tokdesc *desc, uint32_t id, double score,
+                                    struct mxc_err *err) {
+    if (!isfinite(score))
+        return mxc_err_set(err, MXC_E_FORMAT, "the score of token %u is not finite", id);
+    if (!grow((void **)&desc->scores, &desc->scores_capacity, (size_t)id + 1, sizeof *desc->scores))
+        return mxc_err_nomem(err);
+    while (desc->n_scores <= id)
+        desc->scores[desc->n_scores++] = 0;
+    desc->scores[id] = score;
+    return MXC_OK;
+}
+
 /* Merges usually make the tokens in id order: the guess saves a lookup. */
 static uint32_t find_result(const struct mxc_tokdesc *desc, struct mxc_str a, struct mxc_str b,
                             uint32_t guess, char *scratch) {
@@ -247,9 +261,13 @@ static enum mxc_code add_batch(struct mxc_tokdesc *desc, const struct mxc_tok_pa
         struct mxc_str none = {"", 0};
         m.left = find_hashed(desc, pairs[i].left, hash[i][0]);
         m.right = find_hashed(desc, pairs[i].right, hash[i][1]);
+        struct mxc_str tail = pairs[i].right; /* without the prefix of what continues a word */
+        size_t skip = desc->word_prefix.length;
+        if (skip && tail.length >= skip)
+            tail = (struct mxc_str){tail.ptr + skip, tail.length - skip};
         m.result = m.left == MXC_TOK_NO_ID || m.right == MXC_TOK_NO_ID
                        ? MXC_TOK_NO_ID
-                       : find_result(desc, pairs[i].left, pairs[i].right, guess, scratch);
+                       : find_result(desc, pairs[i].left, tail, guess, scratch);
         if (m.result == MXC_TOK_NO_ID) {
             if (lenient)
                 continue;
@@ -290,6 +308,14 @@ static bool dup_str(struct mxc_tokdesc *desc, struct mxc_str *s) {
         return true;
     s->ptr = mxc_arena_dup(&desc->arena, s->ptr, s->length);
     return s->ptr != NULL;
+}
+
+enum mxc_code mxc_tokdesc_dup(struct mxc_tokdesc *desc, struct mxc_str text, struct mxc_str *out,
+                              struct mxc_err *err) {
+    if (!dup_str(desc, &text))
+        return mxc_err_nomem(err);
+    *out = text;
+    return MXC_OK;
 }
 
 enum mxc_code mxc_tokdesc_add_step(struct mxc_tokdesc *desc, struct mxc_tok_steps *steps,
@@ -364,8 +390,9 @@ enum mxc_code mxc_tokdesc_add_end(struct mxc_tokdesc *desc, const char *spelling
 }
 
 enum mxc_code mxc_tokdesc_add_known_ends(struct mxc_tokdesc *desc, struct mxc_err *err) {
-    static const char *const names[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>",
-                                        "<|end|>",    "<end_of_turn>", "<end_of_utterance>"};
+    static const char *const names[] = {"<|im_end|>",    "<|eot_id|>",        "<|eom_id|>",
+                                        "<|eot|>",       "<|eom|>",           "<|end|>",
+                                        "<end_of_turn>", "<end_of_utterance>"};
     enum mxc_code code = MXC_OK;
     for (size_t i = 0; i < sizeof names / sizeof *names && !code; i++) {
         uint32_t id = mxc_tokdesc_find(desc, mxc_str_of(names[i]));

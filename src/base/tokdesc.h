@@ -13,7 +13,11 @@ enum mxc_tok_model {
     MXC_TOK_BPE_BYTES, /* byte-level BPE: base symbols are bytes, spelled as GPT-2's 256 characters
                         */
     MXC_TOK_BPE_CHARS, /* BPE over characters, unknown ones as <0xNN> (byte_fallback) or unk */
-    MXC_TOK_SPM        /* sentencepiece BPE: merges any pair that is a token, best score first */
+    MXC_TOK_SPM,       /* sentencepiece BPE: merges any pair that is a token, best score first */
+    MXC_TOK_TIKTOKEN,  /* byte-level, spelled as BPE_BYTES, but merges as SPM does */
+    MXC_TOK_UNIGRAM,   /* the most probable path (scores); unknown characters as for BPE_CHARS */
+    MXC_TOK_WORDPIECE, /* longest token first, within words; else the whole word is unknown */
+    MXC_TOK_WORDLEVEL  /* whole words */
 };
 
 /* Types of a token, as GGUF numbers them; 0: the id is not in use. */
@@ -57,17 +61,28 @@ enum mxc_tok_step_kind {
     MXC_TOK_NFKD,
     MXC_TOK_LOWERCASE,
     MXC_TOK_STRIP_ACCENTS,
-    MXC_TOK_STRIP_SPACE, /* left, right */
-    MXC_TOK_PREPEND,     /* content */
-    MXC_TOK_REPLACE,     /* pattern, is_regex, content; also a decoder (without regex) */
+    MXC_TOK_STRIP_SPACE,      /* left, right */
+    MXC_TOK_STRIP_NONSPACING, /* nonspacing marks only */
+    MXC_TOK_BERT_CLEAN,       /* drops control characters, makes white space spaces */
+    MXC_TOK_BERT_CJK,         /* spaces around CJK ideographs */
+    MXC_TOK_NMT,              /* the clean-up of sentencepiece's "nmt" rules */
+    MXC_TOK_CHARSMAP, /* content: sentencepiece's precompiled map, as `tokenizers` applies it */
+    MXC_TOK_SPM_TEXT, /* content: such a map or empty; sentencepiece's whole normaliser: map,
+                         strip_extra, escape, add_prefix_space, suffix */
+    MXC_TOK_PREPEND,  /* content */
+    MXC_TOK_REPLACE,  /* pattern, is_regex, content; also a decoder (without regex) */
     /* pre-tokenisers */
     MXC_TOK_SPLIT,      /* pattern, is_regex, behavior, invert */
     MXC_TOK_BYTE_LEVEL, /* add_prefix_space, use_regex; also a decoder */
     MXC_TOK_METASPACE,  /* pattern (the replacement), prepend, split; also a decoder */
+    MXC_TOK_SCRIPTS,    /* cuts where the script of the text changes */
     /* decoders */
     MXC_TOK_BYTE_FALLBACK,
     MXC_TOK_FUSE,
-    MXC_TOK_STRIP /* content, n_start, n_stop */
+    MXC_TOK_STRIP,      /* content, n_start, n_stop */
+    MXC_TOK_WORDS,      /* WordPiece: content (the prefix of what continues a word), cleanup */
+    MXC_TOK_CTC,        /* pattern (the pad token), content (the word delimiter), cleanup */
+    MXC_TOK_WORD_SUFFIX /* BPEDecoder: content, the end of words, becomes a space */
 };
 
 struct mxc_tok_step {
@@ -75,6 +90,9 @@ struct mxc_tok_step {
     enum mxc_tok_behavior behavior;
     enum mxc_tok_prepend prepend;
     bool is_regex, invert, add_prefix_space, use_regex, split, left, right;
+    bool strip_extra, escape, suffix; /* MXC_TOK_SPM_TEXT: extra spaces go, spaces become U+2581,
+                                         the added space stands at the end */
+    bool cleanup;                     /* no spaces before punctuation */
     uint32_t n_start, n_stop;
     struct mxc_str pattern, content;
 };
@@ -101,7 +119,8 @@ struct mxc_tok_ids {
 enum {
     MXC_TOK_MAX_ID = 1 << 22,
     MXC_TOK_MAX_TOKEN_BYTES = 1 << 16,
-    MXC_TOK_HUGE_BYTES = 2 << 20 /* tables from this size on ask for huge pages */
+    MXC_TOK_MAX_PATH_BYTES = 1 << 10, /* longest token of Unigram and WordPiece vocabularies */
+    MXC_TOK_HUGE_BYTES = 2 << 20      /* tables from this size on ask for huge pages */
 };
 #define MXC_TOK_NO_ID UINT32_MAX
 
@@ -113,6 +132,8 @@ struct mxc_tokdesc {
     struct mxc_tok_token *tokens; /* [n_ids]; ids with type NONE are holes */
     size_t n_ids, tokens_capacity;
     size_t max_token_bytes;
+    double *scores; /* [n_scores], Unigram: scores in full precision; ids beyond have none */
+    size_t n_scores, scores_capacity;
     struct mxc_tok_merge *merges;
     size_t n_merges, merges_capacity;
     uint64_t *slots; /* index: hash << 32 | id + 1, linear probing, at most half full */
@@ -126,8 +147,13 @@ struct mxc_tokdesc {
     struct mxc_tok_ids prefix, suffix; /* ids around a text when specials are added */
 
     bool ignore_merges, byte_fallback, fuse_unk;
-    bool added_literal;          /* byte-level: added tokens are spelled as they are, not mapped */
-    bool add_space_prefix;       /* SPM: a space before the text, dropped again when decoding */
+    bool added_literal;    /* byte-level: added tokens are spelled as they are, not mapped */
+    bool add_space_prefix; /* SPM: a space before the text, dropped again when decoding */
+    bool sentencepiece; /* sums of scores, unknown characters and decoded unknowns as that library
+                           has them */
+    struct mxc_str word_prefix;  /* WordPiece, BPE: spelled before what continues a word */
+    struct mxc_str word_suffix;  /* BPE: spelled after the last character of a word */
+    uint32_t max_word_chars;     /* WordPiece: longer words are unknown */
     uint32_t unk, bos, eos, pad; /* MXC_TOK_NO_ID: none */
     struct mxc_tok_ids end_ids;  /* every id that ends a turn, eos first; may be empty */
 };
@@ -140,6 +166,12 @@ void mxc_tokdesc_fini(struct mxc_tokdesc *desc);
 enum mxc_code mxc_tokdesc_add_token(struct mxc_tokdesc *desc, uint64_t id, struct mxc_str bytes,
                                     float score, enum mxc_tok_type type,
                                     struct mxc_err *err) MXC_MUST;
+/* Score of an id, for Unigram. MXC_E_FORMAT when it is not finite. */
+enum mxc_code mxc_tokdesc_set_score(struct mxc_tokdesc *desc, uint32_t id, double score,
+                                    struct mxc_err *err) MXC_MUST;
+/* Copies text into the arena. */
+enum mxc_code mxc_tokdesc_dup(struct mxc_tokdesc *desc, struct mxc_str text, struct mxc_str *out,
+                              struct mxc_err *err) MXC_MUST;
 /* Builds the index of spellings. Of two ids with one spelling the lower is found. */
 enum mxc_code mxc_tokdesc_index(struct mxc_tokdesc *desc, struct mxc_err *err) MXC_MUST;
 /* MXC_TOK_NO_ID: no such token. Needs the index. */
@@ -147,8 +179,8 @@ uint32_t mxc_tokdesc_find(const struct mxc_tokdesc *desc, struct mxc_str bytes);
 /* Spelling of an id; empty when there is none. Borrowed. */
 struct mxc_str mxc_tokdesc_bytes(const struct mxc_tokdesc *desc, uint32_t id);
 
-/* Appends n merges, next ranks in order. A part or a result that is no token: MXC_E_FORMAT that
- * names it, or skipped when lenient. */
+/* Appends n merges, next ranks in order; set word_prefix before. A part or a result that is no
+ * token: MXC_E_FORMAT that names it, or skipped when lenient. */
 struct mxc_tok_pair {
     struct mxc_str left, right;
 };

@@ -15,5 +15,6 @@ extern const struct mxc_command mxc_command_tokenize;
 extern const struct mxc_command mxc_command_template;
 extern const struct mxc_command mxc_command_bench;
 extern const struct mxc_command mxc_command_trace;
+extern const struct mxc_command mxc_command_serve;
 
 #endif

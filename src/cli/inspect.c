@@ -123,12 +123,14 @@ static json_t *tensors_json(const struct mxc_weights *weights) {
 
 static json_t *memory_json(const struct inspect *s) {
     const struct mlxcel_memory *m = &s->memory;
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "context", (json_int_t)s->context,
-        "batch", (json_int_t)s->batch, "weights_bytes", (json_int_t)m->weights, "kv_bytes_total",
-        (json_int_t)m->kv, "kv_bytes_per_token", (json_int_t)m->kv_per_token, "activation_bytes",
-        (json_int_t)m->activations, "headroom_bytes", (json_int_t)m->headroom, "total_bytes",
-        (json_int_t)m->total, "budget_bytes", (json_int_t)m->available, "fits", m->fits);
+    return json_pack("{s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:I, s:I, s:I, s:I, s:b}",
+                     "context", (json_int_t)s->context, "batch", (json_int_t)s->batch,
+                     "weights_bytes", (json_int_t)m->weights, "kv_bytes_total", (json_int_t)m->kv,
+                     "kv_bytes", "full", (json_int_t)m->kv_full, "window", (json_int_t)m->kv_window,
+                     "latent", (json_int_t)m->kv_latent, "cross", (json_int_t)m->kv_cross,
+                     "kv_bytes_per_token", (json_int_t)m->kv_per_token, "activation_bytes",
+                     (json_int_t)m->activations, "total_bytes", (json_int_t)m->total,
+                     "budget_bytes", (json_int_t)m->available, "fits", m->fits);
 }
 
 static int print_json(const struct inspect *s) {
@@ -178,14 +180,31 @@ static void print_tensors(const struct mxc_weights *weights) {
     }
 }
 
+/* "268 MB (full 200 MB, window 68 MB; 32.8 kB a token)" */
+static void print_kv(const struct mlxcel_memory *m) {
+    const struct {
+        const char *name;
+        uint64_t bytes;
+    } kinds[] = {{"full", m->kv_full},
+                 {"window", m->kv_window},
+                 {"latent", m->kv_latent},
+                 {"cross", m->kv_cross}};
+    char size[16];
+    (void)printf("KV %s (", mxc_term_size(m->kv, size));
+    for (size_t i = 0; i < MXC_COUNT(kinds); i++)
+        if (kinds[i].bytes)
+            (void)printf("%s %s, ", kinds[i].name, mxc_term_size(kinds[i].bytes, size));
+    (void)printf("%s a token)", mxc_term_size(m->kv_per_token, size));
+}
+
 static void print_memory(const struct inspect *s) {
     const struct mlxcel_memory *m = &s->memory;
-    char a[16], b[16], c[16], d[16];
+    char a[16], b[16];
     (void)printf("memory at context %" PRId64 ", batch %" PRId64 "\n", s->context, s->batch);
-    (void)printf("  weights %s, KV %s (%s a token), activations %s\n", mxc_term_size(m->weights, a),
-                 mxc_term_size(m->kv, b), mxc_term_size(m->kv_per_token, c),
-                 mxc_term_size(m->activations, d));
-    (void)printf("  total with headroom %s of %s available: %s\n", mxc_term_size(m->total, a),
+    (void)printf("  weights %s, ", mxc_term_size(m->weights, a));
+    print_kv(m);
+    (void)printf(", activations %s\n", mxc_term_size(m->activations, b));
+    (void)printf("  total %s of %s available: %s\n", mxc_term_size(m->total, a),
                  mxc_term_size(m->available, b), m->fits ? "fits" : "does not fit");
 }
 
@@ -233,8 +252,8 @@ static int run(int argc, char **argv) {
     const char *words[1];
     bool exit_now;
     const struct mxc_arg args[] = {
-        {MXC_ARG_INT, "-n, --context", "N", "tokens of a sequence for the estimate (8192)",
-         &s.context, 1, 1 << 30, NULL},
+        {MXC_ARG_INT, "-c, -n, --context, --ctx-size", "N",
+         "tokens of a sequence for the estimate (8192)", &s.context, 1, 1 << 30, NULL},
         {MXC_ARG_INT, "--batch", "N", "sequences for the estimate (1)", &s.batch, 1, 1024, NULL},
         {MXC_ARG_FLAG, "--tensors", NULL, "list every tensor", &s.tensors, 0, 0, NULL},
         {MXC_ARG_FLAG, "--json", NULL, "one JSON object", &s.json, 0, 0, NULL},

@@ -16,7 +16,7 @@
 static const struct mxc_command *const commands[] = {
     &mxc_command_run,      &mxc_command_generate, &mxc_command_inspect,  &mxc_command_list,
     &mxc_command_rm,       &mxc_command_arch,     &mxc_command_download, &mxc_command_tokenize,
-    &mxc_command_template, &mxc_command_bench,    &mxc_command_trace,
+    &mxc_command_template, &mxc_command_bench,    &mxc_command_trace,    &mxc_command_serve,
 };
 
 static void print_help(void) {
@@ -59,8 +59,22 @@ static void hold_standard_streams(void) {
             (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
+/* Whether the program was started under another name that stands for `serve`. */
+static bool is_server_name(const char *program) {
+    return program && mxc_str_ends(mxc_str_of(program), "mlxcel-server");
+}
+
+static int run(const struct mxc_command *command, int argc, char **argv) {
+    int status = command->run(argc, argv);
+    if (fflush(stdout) || ferror(stdout))
+        return status ? status : mxc_term_error("cannot write to standard output");
+    return status;
+}
+
 int main(int argc, char **argv) {
     hold_standard_streams();
+    if (is_server_name(argv[0]) && !(argc == 2 && !strcmp(argv[1], "--version")))
+        return run(&mxc_command_serve, argc, argv);
     if (argc < 2) {
         print_help();
         return 2;
@@ -84,8 +98,5 @@ int main(int argc, char **argv) {
         return mxc_term_usage(NULL, "unknown command \"%s\"%s%s%s", name,
                               hint ? "; did you mean " : "", hint ? hint : "", hint ? "?" : "");
     }
-    int status = command->run(argc - 1, argv + 1);
-    if (fflush(stdout) || ferror(stdout))
-        return status ? status : mxc_term_error("cannot write to standard output");
-    return status;
+    return run(command, argc - 1, argv + 1);
 }

@@ -40,6 +40,7 @@ int mxc_options_model(const char *command, const struct mxc_model_args *m,
     options->backend = m->backend;
     options->threads = (int)m->threads;
     options->context = m->context;
+    options->force = m->force;
     if (m->max_sequences)
         options->max_sequences = (int)m->max_sequences;
     if (m->max_chunk)

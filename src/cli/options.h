@@ -7,7 +7,7 @@
 struct mxc_model_args {
     const char *models_dir, *backend, *precision, *cpu;
     int64_t threads, context, max_sequences, max_chunk;
-    bool verbose;
+    bool force, verbose;
 };
 
 #define MXC_MODEL_ARGS(m)                                                                            \
@@ -37,6 +37,8 @@ struct mxc_model_args {
          32,                                                                                         \
          8192,                                                                                       \
          NULL},                                                                                      \
+        {MXC_ARG_FLAG, "--force", NULL, "load the model even if memory does not suffice",            \
+         &(m)->force,  0,         0,    NULL},                                                       \
     {                                                                                                \
         MXC_ARG_FLAG, "-v, --verbose", NULL, "log what the library does", &(m)->verbose, 0, 0,       \
             NULL                                                                                     \

@@ -70,6 +70,48 @@ static enum mxc_code open_backend(const struct mxc_load_options *options,
     return code ? code : (*ops)->open(&backend_options, backend, err);
 }
 
+static uint64_t kv_bytes(const struct mxc_plan_memory *memory,
+                         const int32_t n_blocks[MXC_N_KV_KINDS]) {
+    uint64_t bytes = 0;
+    for (int k = 0; k < MXC_N_KV_KINDS; k++)
+        bytes += memory->kv_block_bytes[k] * (uint64_t)n_blocks[k];
+    return bytes;
+}
+
+/* Tokens of a sequence that has to fit: as asked for, or the least. */
+static int32_t least_context(const struct mxc_load_options *options,
+                             const struct mxc_checkpoint *c) {
+    enum { LEAST = 256 };
+    int32_t most = mxc_checkpoint_context(c), n = options->context ? options->context : LEAST;
+    return n < most ? n : most;
+}
+
+static enum mxc_code check_memory(const struct mxc_model *m, const struct mxc_load_options *options,
+                                  struct mxc_err *err) {
+    struct mxc_plan_options plan = plan_options(options);
+    struct mxc_plan_memory need;
+    int32_t n_blocks[MXC_N_KV_KINDS], context = least_context(options, m->checkpoint);
+    uint64_t available = options->memory ? options->memory : mxc_memory_available();
+    if (options->force || !available)
+        return MXC_OK;
+    enum mxc_code code = m->ops->estimate(m->backend, m->checkpoint->graph, m->checkpoint->weights,
+                                          &plan, &need, err);
+    if (code)
+        return code;
+    mxc_engine_blocks_for(m->checkpoint->graph, context, 1, options->max_rows, n_blocks);
+    uint64_t kv = kv_bytes(&need, n_blocks);
+    uint64_t total = need.weights_bytes + need.activation_bytes + kv;
+    if (total <= available)
+        return MXC_OK;
+    return mxc_err_set(err, MXC_E_LIMIT,
+                       "%s: %llu MiB are needed (weights %llu, activations %llu, KV of %d tokens "
+                       "%llu), %llu MiB are available; the option force loads it all the same",
+                       m->checkpoint->path, (unsigned long long)(total >> 20),
+                       (unsigned long long)(need.weights_bytes >> 20),
+                       (unsigned long long)(need.activation_bytes >> 20), context,
+                       (unsigned long long)(kv >> 20), (unsigned long long)(available >> 20));
+}
+
 enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *options,
                              struct mxc_model **model, struct mxc_err *err) {
     enum mxc_code code;
@@ -79,6 +121,7 @@ enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *op
     struct mxc_plan_options plan = plan_options(options);
     if ((code = mxc_checkpoint_open(path, &m->checkpoint, err)) ||
         (code = open_backend(options, &m->ops, &m->backend, err)) ||
+        (code = check_memory(m, options, err)) ||
         (code = m->ops->compile(m->backend, m->checkpoint->graph, m->checkpoint->weights, &plan,
                                 &m->plan, err)))
         goto out;
@@ -109,14 +152,6 @@ struct mxc_engine_target mxc_model_target(const struct mxc_model *model) {
     return (struct mxc_engine_target){model->ops, model->plan, model->checkpoint->graph};
 }
 
-static uint64_t kv_bytes(const struct mxc_plan_memory *memory,
-                         const int32_t n_blocks[MXC_N_KV_KINDS]) {
-    uint64_t bytes = 0;
-    for (int k = 0; k < MXC_N_KV_KINDS; k++)
-        bytes += memory->kv_block_bytes[k] * (uint64_t)n_blocks[k];
-    return bytes;
-}
-
 enum mxc_code mxc_checkpoint_estimate(const struct mxc_checkpoint *checkpoint,
                                       const struct mxc_load_options *options, int32_t context,
                                       int32_t batch, struct mxc_memory_estimate *estimate,
@@ -140,11 +175,12 @@ enum mxc_code mxc_checkpoint_estimate(const struct mxc_checkpoint *checkpoint,
     struct mxc_memory_estimate e = {.weights = memory.weights_bytes,
                                     .activations = memory.activation_bytes,
                                     .kv = kv_bytes(&memory, n_blocks)};
-    for (int k = 0; k < MXC_N_KV_KINDS; k++)
+    for (int k = 0; k < MXC_N_KV_KINDS; k++) {
+        e.kv_kinds[k] = memory.kv_block_bytes[k] * (uint64_t)n_blocks[k];
         if (k == MXC_KV_FULL || k == MXC_KV_LATENT)
             e.kv_per_token += memory.kv_block_bytes[k] / MXC_KV_BLOCK;
-    e.headroom = (e.weights + e.kv) / 5;
-    e.total = e.weights + e.activations + e.kv + e.headroom;
+    }
+    e.total = e.weights + e.activations + e.kv;
     *estimate = e;
     return MXC_OK;
 }
@@ -164,21 +200,24 @@ static void blocks_for_tokens(const struct mxc_model *model, int32_t context, in
 enum mxc_code mxc_model_blocks(const struct mxc_model *model, int32_t context, int32_t n_sequences,
                                int64_t kv_tokens, uint64_t budget_bytes,
                                int32_t n_blocks[MXC_N_KV_KINDS], struct mxc_err *err) {
-    enum { LEAST = 256 };
-    int64_t all = (int64_t)context * n_sequences, low = context < LEAST ? context : LEAST;
+    int32_t least_tokens = least_context(&model->options, model->checkpoint);
+    int64_t all = (int64_t)context * n_sequences,
+            low = context < least_tokens ? context : least_tokens;
     int64_t high = kv_tokens > 0 && kv_tokens < all ? kv_tokens : all;
     int32_t blocks[MXC_N_KV_KINDS];
     if (context < 2 || n_sequences < 1 || kv_tokens < 0)
         return mxc_err_set(err, MXC_E_ARG, "%d sequences of %d tokens, %lld tokens of KV",
                            n_sequences, context, (long long)kv_tokens);
-    if (!budget_bytes) {
-        uint64_t available = mxc_memory_available();
-        budget_bytes = available ? available / 2 : UINT64_MAX;
-    }
     if (low > high)
         low = high;
     blocks_for_tokens(model, context, n_sequences, low, blocks);
     uint64_t least = kv_bytes(&model->memory, blocks);
+    if (!budget_bytes) {
+        uint64_t available = model->options.memory ? model->options.memory : mxc_memory_available();
+        budget_bytes = available ? available / 2 : UINT64_MAX;
+        if (model->options.force || (least > budget_bytes && least <= available))
+            budget_bytes = least > budget_bytes ? least : budget_bytes;
+    }
     if (least > budget_bytes)
         return mxc_err_set(err, MXC_E_LIMIT,
                            "KV for %lld tokens takes %llu MiB; %llu MiB may be used",
@@ -203,6 +242,6 @@ bool mxc_load_family(size_t index, struct mxc_family_info *info) {
         if (!list[i])
             return false;
     const struct mxc_family *f = list[index];
-    *info = (struct mxc_family_info){f->name, f->summary, f->model_types, f->gguf_archs};
+    *info = (struct mxc_family_info){f->name, f->summary, f->notes, f->model_types, f->gguf_archs};
     return true;
 }

@@ -31,6 +31,9 @@ struct mxc_load_options {
     int32_t max_rows;  /* of a step */
     int32_t max_out;   /* rows of a step whose logits are wanted; max_rows for traces */
     int32_t max_batch; /* sequences of a step */
+    int32_t context;   /* tokens of a sequence that KV must have room for; 0: 256, or the model's */
+    uint64_t memory;   /* bytes that may be taken; 0: what the system has left */
+    bool force;        /* load even if that is not enough */
     bool (*progress)(void *user, double fraction); /* false cancels. May be NULL */
     void *progress_user;
 };
@@ -45,6 +48,8 @@ struct mxc_model {
     struct mxc_plan_memory memory;
     struct mxc_load_options options; /* without progress and backend name */
 };
+/* MXC_E_LIMIT, with what is needed and what there is, when weights, activations and KV of one
+ * sequence do not fit; nothing has been packed then. */
 enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *options,
                              struct mxc_model **model, struct mxc_err *err) MXC_MUST;
 /* Every engine on it must have been freed. NULL is fine. */
@@ -54,7 +59,7 @@ struct mxc_engine_target mxc_model_target(const struct mxc_model *model);
 /* ---- supported architectures */
 
 struct mxc_family_info {
-    const char *name, *summary;
+    const char *name, *summary, *notes;
     const char *const *model_types, *const *gguf_archs; /* NULL-ended, static */
 };
 /* false: there is no such index. */
@@ -68,7 +73,7 @@ uint64_t mxc_memory_available(void);
 
 struct mxc_memory_estimate {
     uint64_t weights, activations, kv;
-    uint64_t headroom; /* a fifth of weights and kv */
+    uint64_t kv_kinds[MXC_N_KV_KINDS]; /* the parts of kv */
     uint64_t total;
     uint64_t kv_per_token; /* of kinds that grow with the text */
 };
@@ -78,7 +83,8 @@ enum mxc_code mxc_checkpoint_estimate(const struct mxc_checkpoint *checkpoint,
                                       int32_t batch, struct mxc_memory_estimate *estimate,
                                       struct mxc_err *err) MXC_MUST;
 /* Blocks for an engine on the model: for n_sequences of context tokens, or for kv_tokens tokens in
- * all when that is not 0 and less; never more than budget_bytes (0: half of what is available).
+ * all when that is not 0 and less; never more than budget_bytes (0: half of what is available, or
+ * what one sequence of the load options' context takes, if that is more).
  * MXC_E_LIMIT with both numbers when that is not enough for one sequence of 256 tokens (or
  * context). */
 enum mxc_code mxc_model_blocks(const struct mxc_model *model, int32_t context, int32_t n_sequences,

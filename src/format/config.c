@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "format/gguf.h"
 #include "format/gguf_config.h"
+#include "format/hf_quant.h"
 
 #include <math.h>
 #include <string.h>
@@ -72,17 +73,12 @@ static enum mxc_code check_reals(const json_t *text, struct mxc_err *err) {
 
 static enum mxc_code check_quantization(const json_t *object, const char *key,
                                         struct mxc_err *err) {
-    const char *method = NULL;
-    if (json_is_null(object))
-        return MXC_OK;
+    struct mxc_hf_quant quant;
     if (!json_is_object(object))
         return mxc_err_set(err, MXC_E_FORMAT, "%s: not an object", key);
-    enum mxc_code code = mxc_json_get_string(object, "quant_method", &method, err);
-    if (!code && method && strcmp(method, "mlx"))
-        code = mxc_err_set(err, MXC_E_UNSUPPORTED,
-                           "%s: quantization method %.40s is not supported (MLX affine and GGUF "
-                           "are)",
-                           key, method);
+    enum mxc_code code = mxc_hf_quant_read(object, &quant, err);
+    if (code)
+        (void)mxc_err_context(err, "%s", key);
     return code;
 }
 

@@ -19,7 +19,7 @@ struct mxc_config {
     char *model_type; /* raw, of the whole model ("llama", "qwen2_vl") */
     json_t *root;     /* whole config; GGUF metadata is translated to the same keys */
     json_t *text;     /* the language model's object: text_config / llm_config, or root. Borrowed */
-    json_t *quantization; /* "quantization" or "quantization_config" of MLX, or NULL. Borrowed */
+    json_t *quantization;     /* "quantization" or "quantization_config", or NULL. Borrowed */
     int32_t eos[MXC_MAX_EOS]; /* union of config (root and text) and generation_config */
     int n_eos;
     int32_t bos, pad;     /* -1: none */

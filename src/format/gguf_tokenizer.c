@@ -4,26 +4,18 @@
 #include "format/gguf_tokenizer.h"
 
 #include "base/mem.h"
+#include "format/split_patterns.h"
 
 #include <string.h>
 #include <strings.h>
 
 enum { MERGES_AT_ONCE = 64 };
 
-/* Endings that several patterns share. */
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define NEWLINES     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define CONTRACTIONS MXC_SPLIT_CONTRACTIONS
+#define NEWLINES     MXC_SPLIT_NEWLINES
 #define GPT2                                                                                       \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|"                           \
     "\\s+(?!\\S)|\\s+"
-#define CL100K(digits)                                                                             \
-    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                                          \
-                 "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" NEWLINES
-#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define O200K(suffix, digits)                                                                      \
-    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" suffix "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER  \
-    "*" suffix "|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" NEWLINES
 /* Letters of the cased scripts, as DeepSeek's first tokeniser lists them. */
 #define DEEPSEEK_LETTERS                                                                           \
     "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}"                 \
@@ -67,16 +59,15 @@ static const struct pre pres[] = {
      true,
      true,
      false,
-     {CL100K("\\p{N}{1,3}")}},
-    {" dbrx smaug-bpe glm4 chatglm-bpe ", false, false, false, {CL100K("\\p{N}{1,3}")}},
-    {" qwen2 ", false, false, true, {CL100K("\\p{N}")}},
-    {" deepseek-r1-qwen stablelm2 hunyuan-dense ", false, false, false, {CL100K("\\p{N}")}},
-    {" qwen35 ",
+     {MXC_SPLIT_CL100K("\\p{N}{1,3}")}},
+    {" dbrx smaug-bpe glm4 chatglm-bpe ", false, false, false, {MXC_SPLIT_CL100K("\\p{N}{1,3}")}},
+    {" qwen2 ", false, false, true, {MXC_SPLIT_CL100K("\\p{N}")}},
+    {" deepseek-r1-qwen stablelm2 hunyuan-dense ",
      false,
      false,
-     true,
-     {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "
-                   "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" NEWLINES}},
+     false,
+     {MXC_SPLIT_CL100K("\\p{N}")}},
+    {" qwen35 ", false, false, true, {MXC_SPLIT_QWEN35}},
     {" smollm starcoder starcoder2 refact command-r codeshell ",
      false,
      false,
@@ -102,8 +93,8 @@ static const struct pre pres[] = {
      {"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
       "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"
       "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" NEWLINES}},
-    {" tekken ", true, true, false, {O200K("", "\\p{N}")}},
-    {" gpt-4o llama4 ", false, false, false, {O200K(CONTRACTIONS "?", "\\p{N}{1,3}")}},
+    {" tekken ", true, true, false, {MXC_SPLIT_O200K("", "\\p{N}")}},
+    {" gpt-4o llama4 ", false, false, false, {MXC_SPLIT_O200K(CONTRACTIONS "?", "\\p{N}{1,3}")}},
     {" falcon ", false, false, false, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}},
     {" bailingmoe bailingmoe2 llada-moe ",
      false,
@@ -121,9 +112,21 @@ static const struct pre *find_pre(struct mxc_str name) {
     return NULL;
 }
 
+/* BERT's files mark the beginning of words (U+2581) instead of what continues them ("##"). */
+static struct mxc_str respell(struct mxc_str s, int64_t type, char *buffer, size_t size) {
+    if (type != MXC_TOKEN_NORMAL || s.length + 2 > size)
+        return s;
+    if (mxc_str_starts(s, "\xE2\x96\x81"))
+        return (struct mxc_str){s.ptr + 3, s.length - 3};
+    memcpy(buffer, "##", 2);
+    memcpy(buffer + 2, s.ptr, s.length);
+    return (struct mxc_str){buffer, s.length + 2};
+}
+
 /* Tokens, with scores and types where the file has them. */
-static enum mxc_code read_tokens(const struct mxc_gguf *gguf, struct mxc_tokdesc *d,
+static enum mxc_code read_tokens(const struct mxc_gguf *gguf, bool bert, struct mxc_tokdesc *d,
                                  struct mxc_err *err) {
+    char buffer[1024];
     const struct mxc_gguf_value *tokens = NULL, *scores = NULL, *types = NULL;
     enum mxc_code code;
     if ((code = mxc_gguf_get_strings(gguf, "tokenizer.ggml.tokens", &tokens, err)) ||
@@ -144,6 +147,8 @@ static enum mxc_code read_tokens(const struct mxc_gguf *gguf, struct mxc_tokdesc
         float score = scores ? (float)mxc_gguf_real_at(scores, id) : 0;
         if (type < MXC_TOKEN_NORMAL || type > MXC_TOKEN_BYTE)
             type = MXC_TOKEN_NORMAL;
+        if (bert)
+            s = respell(s, type, buffer, sizeof buffer);
         code = mxc_tokdesc_add_token(d, id, s, score == score ? score : 0, (enum mxc_tok_type)type,
                                      err);
         if (code)
@@ -152,7 +157,8 @@ static enum mxc_code read_tokens(const struct mxc_gguf *gguf, struct mxc_tokdesc
     return mxc_tokdesc_index(d, err);
 }
 
-static enum mxc_code read_added(const struct mxc_gguf *gguf, struct mxc_tokdesc *d,
+/* User-defined tokens of sentencepiece models are matched in the normalised text. */
+static enum mxc_code read_added(const struct mxc_gguf *gguf, bool spm, struct mxc_tokdesc *d,
                                 struct mxc_err *err) {
     struct mxc_str name = {"", 0};
     enum mxc_code code = mxc_gguf_get_string(gguf, "general.name", &name, err);
@@ -166,7 +172,9 @@ static enum mxc_code read_added(const struct mxc_gguf *gguf, struct mxc_tokdesc 
             (type != MXC_TOKEN_CONTROL && type != MXC_TOKEN_UNKNOWN && type != MXC_TOKEN_USER))
             continue;
         struct mxc_str s = mxc_tokdesc_bytes(d, id);
-        struct mxc_tok_added a = {.id = id, .special = type != MXC_TOKEN_USER};
+        struct mxc_tok_added a = {.id = id,
+                                  .special = type != MXC_TOKEN_USER,
+                                  .normalized = spm && type == MXC_TOKEN_USER};
         a.rstrip = phi3 && !mxc_str_is(s, "<unk>") && !mxc_str_is(s, "<s>") &&
                    !mxc_str_is(s, "<|endoftext|>");
         code = mxc_tokdesc_add_added(d, &a, err);
@@ -231,33 +239,121 @@ static enum mxc_code read_bpe(const struct mxc_gguf *gguf, struct mxc_tokdesc *d
     return code ? code : read_merges(gguf, d, err);
 }
 
-static enum mxc_code read_spm(const struct mxc_gguf *gguf, struct mxc_tokdesc *d,
-                              struct mxc_err *err) {
+/* Steps that sentencepiece-like models share. */
+static enum mxc_code add_meta_steps(struct mxc_tokdesc *d, struct mxc_err *err) {
     static const char meta[] = "\xE2\x96\x81";
     struct mxc_tok_step prepend = {.kind = MXC_TOK_PREPEND, .content = MXC_STR(meta)};
     struct mxc_tok_step spaces = {
         .kind = MXC_TOK_REPLACE, .pattern = MXC_STR(" "), .content = MXC_STR(meta)};
-    struct mxc_tok_step back = {
-        .kind = MXC_TOK_REPLACE, .pattern = MXC_STR(meta), .content = MXC_STR(" ")};
-    struct mxc_tok_step bytes = {.kind = MXC_TOK_BYTE_FALLBACK}, fuse = {.kind = MXC_TOK_FUSE};
-    struct mxc_tok_step strip = {.kind = MXC_TOK_STRIP, .content = MXC_STR(" "), .n_start = 1};
-    enum mxc_code code;
-    d->model = MXC_TOK_SPM;
-    d->byte_fallback = d->add_space_prefix = d->has_decoder = true;
-    d->unk = 0;
-    d->bos = 1;
-    d->eos = 2;
-    code = mxc_gguf_get_bool(gguf, "tokenizer.ggml.add_space_prefix", &d->add_space_prefix, err);
-    if (!code && d->add_space_prefix)
+    const struct mxc_tok_step decoders[] = {
+        {.kind = MXC_TOK_REPLACE, .pattern = MXC_STR(meta), .content = MXC_STR(" ")},
+        {.kind = MXC_TOK_BYTE_FALLBACK},
+        {.kind = MXC_TOK_FUSE},
+        {.kind = MXC_TOK_STRIP, .content = MXC_STR(" "), .n_start = 1}};
+    enum mxc_code code = MXC_OK;
+    d->byte_fallback = d->has_decoder = true;
+    if (d->add_space_prefix)
         code = mxc_tokdesc_add_step(d, &d->normalizers, &prepend, err);
     if (!code)
         code = mxc_tokdesc_add_step(d, &d->normalizers, &spaces, err);
-    if (!code && !(code = mxc_tokdesc_add_step(d, &d->decoders, &back, err)) &&
-        !(code = mxc_tokdesc_add_step(d, &d->decoders, &bytes, err)))
-        code = mxc_tokdesc_add_step(d, &d->decoders, &fuse, err);
-    if (!code && d->add_space_prefix)
-        code = mxc_tokdesc_add_step(d, &d->decoders, &strip, err);
+    for (size_t i = 0; i < (d->add_space_prefix ? 4u : 3u) && !code; i++)
+        code = mxc_tokdesc_add_step(d, &d->decoders, &decoders[i], err);
     return code;
+}
+
+static enum mxc_code read_spm(const struct mxc_gguf *gguf, struct mxc_tokdesc *d,
+                              struct mxc_err *err) {
+    d->model = MXC_TOK_SPM;
+    d->add_space_prefix = true;
+    d->unk = 0;
+    d->bos = 1;
+    d->eos = 2;
+    enum mxc_code code =
+        mxc_gguf_get_bool(gguf, "tokenizer.ggml.add_space_prefix", &d->add_space_prefix, err);
+    return code ? code : add_meta_steps(d, err);
+}
+
+/* Merges over characters, with U+2581 for spaces and bytes for what is unknown. */
+static enum mxc_code read_gemma4(const struct mxc_gguf *gguf, struct mxc_tokdesc *d,
+                                 struct mxc_err *err) {
+    d->model = MXC_TOK_BPE_CHARS;
+    d->fuse_unk = true;
+    d->bos = 2;
+    d->eos = 1;
+    d->unk = 3;
+    enum mxc_code code = add_meta_steps(d, err);
+    return code ? code : read_merges(gguf, d, err);
+}
+
+/* Unigram as sentencepiece has it; the character map stands in the file as an array of bytes. */
+static enum mxc_code read_t5(const struct mxc_gguf *gguf, struct mxc_tokdesc *d, bool *add_eos,
+                             struct mxc_err *err) {
+    struct mxc_tok_step step = {
+        .kind = MXC_TOK_SPM_TEXT, .add_prefix_space = true, .escape = true, .strip_extra = true};
+    struct mxc_tok_step spaces = {
+        .kind = MXC_TOK_REPLACE, .pattern = MXC_STR("\xE2\x96\x81"), .content = MXC_STR(" ")};
+    struct mxc_tok_step fuse = {.kind = MXC_TOK_FUSE};
+    struct mxc_tok_step strip = {.kind = MXC_TOK_STRIP, .content = MXC_STR(" "), .n_start = 1};
+    const struct mxc_gguf_value *map = NULL;
+    char *bytes = NULL;
+    enum mxc_code code;
+    d->model = MXC_TOK_UNIGRAM;
+    d->sentencepiece = d->has_decoder = *add_eos = true;
+    d->unk = 2;
+    d->eos = 1;
+    d->pad = 0;
+    if ((code = mxc_gguf_get_bool(gguf, "tokenizer.ggml.add_space_prefix", &step.add_prefix_space,
+                                  err)) ||
+        (code = mxc_gguf_get_bool(gguf, "tokenizer.ggml.remove_extra_whitespaces",
+                                  &step.strip_extra, err)) ||
+        (code = mxc_gguf_get_ints(gguf, "tokenizer.ggml.precompiled_charsmap", &map, err)))
+        return code;
+    if (map && map->count) {
+        if (!(bytes = mxc_mem_alloc(map->count)))
+            return mxc_err_nomem(err);
+        for (size_t i = 0; i < map->count; i++)
+            bytes[i] = (char)mxc_gguf_int_at(map, i);
+        step.content = (struct mxc_str){bytes, map->count};
+    }
+    for (uint32_t id = 0; id < d->n_ids && !code; id++)
+        code = mxc_tokdesc_set_score(d, id, (double)d->tokens[id].score, err);
+    strip.strip_extra = step.strip_extra;
+    d->add_space_prefix = step.add_prefix_space;
+    if (!code && !(code = mxc_tokdesc_add_step(d, &d->normalizers, &step, err)) &&
+        !(code = mxc_tokdesc_add_step(d, &d->decoders, &spaces, err)) &&
+        !(code = mxc_tokdesc_add_step(d, &d->decoders, &fuse, err)))
+        code = mxc_tokdesc_add_step(d, &d->decoders, &strip, err);
+    mxc_mem_free(bytes);
+    return code;
+}
+
+/* WordPiece for English in lower case. The tokens are spelled again when they are read. */
+static enum mxc_code read_bert(struct mxc_tokdesc *d, struct mxc_err *err) {
+    static const enum mxc_tok_step_kind kinds[] = {MXC_TOK_BERT_CLEAN, MXC_TOK_BERT_CJK,
+                                                   MXC_TOK_NFD, MXC_TOK_STRIP_NONSPACING,
+                                                   MXC_TOK_LOWERCASE};
+    static const char *const patterns[] = {"\\s", "[\\p{P}!-/:-@\\[-`{-~]"};
+    struct mxc_tok_step words = {.kind = MXC_TOK_WORDS, .content = MXC_STR("##"), .cleanup = true};
+    enum mxc_code code = mxc_tokdesc_dup(d, MXC_STR("##"), &d->word_prefix, err);
+    d->model = MXC_TOK_WORDPIECE;
+    d->max_word_chars = 100;
+    d->has_decoder = true;
+    d->unk = 100;
+    d->bos = 101;
+    d->eos = 102;
+    d->pad = 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !code; i++) {
+        struct mxc_tok_step step = {.kind = kinds[i]};
+        code = mxc_tokdesc_add_step(d, &d->normalizers, &step, err);
+    }
+    for (int i = 0; i < 2 && !code; i++) {
+        struct mxc_tok_step step = {.kind = MXC_TOK_SPLIT,
+                                    .behavior = i ? MXC_TOK_ISOLATED : MXC_TOK_REMOVED,
+                                    .is_regex = true,
+                                    .pattern = mxc_str_of(patterns[i])};
+        code = mxc_tokdesc_add_step(d, &d->pretokenizers, &step, err);
+    }
+    return code ? code : mxc_tokdesc_add_step(d, &d->decoders, &words, err);
 }
 
 static enum mxc_code read_id(const struct mxc_gguf *gguf, const char *key, size_t n_ids,
@@ -295,22 +391,30 @@ static enum mxc_code read_all(const struct mxc_gguf *gguf, struct mxc_tokdesc *d
         return code;
     if (!model.ptr)
         return mxc_err_set(err, MXC_E_NOT_FOUND, "the file has no tokenizer.ggml.model");
-    bool spm = mxc_str_is(model, "llama");
-    if (!spm && !mxc_str_is(model, "gpt2"))
+    bool spm = mxc_str_is(model, "llama"), gemma4 = mxc_str_is(model, "gemma4");
+    bool t5 = mxc_str_is(model, "t5"), bert = mxc_str_is(model, "bert");
+    if (!spm && !gemma4 && !t5 && !bert && !mxc_str_is(model, "gpt2"))
         return mxc_err_set(err, MXC_E_UNSUPPORTED, "tokenizer.ggml.model \"%.*s\" is not supported",
                            (int)(model.length < 60 ? model.length : 60), model.ptr);
-    if ((code = read_tokens(gguf, d, err)) || (code = read_added(gguf, d, err)))
+    if ((code = read_tokens(gguf, bert, d, err)) || (code = read_added(gguf, spm || t5, d, err)))
         return code;
-    code = spm ? read_spm(gguf, d, err) : read_bpe(gguf, d, &add_bos, err);
-    add_bos |= spm;
+    code = spm      ? read_spm(gguf, d, err)
+           : gemma4 ? read_gemma4(gguf, d, err)
+           : t5     ? read_t5(gguf, d, &add_eos, err)
+           : bert   ? read_bert(d, err)
+                    : read_bpe(gguf, d, &add_bos, err);
+    add_bos |= spm || gemma4 || bert;
+    add_eos |= bert;
     if (code || (code = read_id(gguf, "tokenizer.ggml.bos_token_id", d->n_ids, &d->bos, err)) ||
         (code = read_id(gguf, "tokenizer.ggml.eos_token_id", d->n_ids, &d->eos, err)) ||
+        (bert &&
+         (code = read_id(gguf, "tokenizer.ggml.seperator_token_id", d->n_ids, &d->eos, err))) ||
         (code = read_id(gguf, "tokenizer.ggml.padding_token_id", d->n_ids, &d->pad, err)) ||
         (code = read_id(gguf, "tokenizer.ggml.unknown_token_id", d->n_ids, &d->unk, err)) ||
         (code = mxc_gguf_get_bool(gguf, "tokenizer.ggml.add_bos_token", &add_bos, err)) ||
         (code = mxc_gguf_get_bool(gguf, "tokenizer.ggml.add_eos_token", &add_eos, err)))
         return code;
-    if (!spm)
+    if (mxc_str_is(model, "gpt2"))
         d->unk = MXC_TOK_NO_ID; /* byte-level: nothing is unknown, whatever the file names */
     if (add_bos && d->bos != MXC_TOK_NO_ID)
         code = mxc_tokdesc_add_id(d, &d->prefix, d->bos, err);

@@ -32,10 +32,12 @@ static bool storage_of(const char *dtype, enum mxc_storage *out) {
         const char *name;
         enum mxc_storage storage;
     } names[] = {
-        {"F32", MXC_ST_F32},   {"F16", MXC_ST_F16}, {"BF16", MXC_ST_BF16}, {"F64", MXC_ST_F64},
-        {"I8", MXC_ST_I8},     {"U8", MXC_ST_U8},   {"I16", MXC_ST_I16},   {"U16", MXC_ST_U16},
-        {"I32", MXC_ST_I32},   {"U32", MXC_ST_U32}, {"I64", MXC_ST_I64},   {"U64", MXC_ST_U64},
-        {"BOOL", MXC_ST_BOOL},
+        {"F32", MXC_ST_F32},         {"F16", MXC_ST_F16},         {"BF16", MXC_ST_BF16},
+        {"F64", MXC_ST_F64},         {"I8", MXC_ST_I8},           {"U8", MXC_ST_U8},
+        {"I16", MXC_ST_I16},         {"U16", MXC_ST_U16},         {"I32", MXC_ST_I32},
+        {"U32", MXC_ST_U32},         {"I64", MXC_ST_I64},         {"U64", MXC_ST_U64},
+        {"BOOL", MXC_ST_BOOL},       {"F8_E4M3", MXC_ST_F8_E4M3}, {"F8_E5M2", MXC_ST_F8_E5M2},
+        {"F8_E8M0", MXC_ST_F8_E8M0},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (!strcmp(names[i].name, dtype)) {

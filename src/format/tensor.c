@@ -16,6 +16,20 @@ int64_t mxc_tensor_rows(const struct mxc_tensor *tensor) {
     return rows;
 }
 
+bool mxc_tensor_is_plain(const struct mxc_tensor *tensor) {
+    return mxc_storage_info(tensor->storage)->block == 1 && !tensor->parts &&
+           tensor->storage != MXC_ST_MLX_AFFINE && !tensor->permuted_heads;
+}
+
+struct mxc_tensor mxc_tensor_reshape(const struct mxc_tensor *tensor, int n_dims,
+                                     const int64_t *shape) {
+    struct mxc_tensor out = *tensor;
+    out.n_dims = n_dims;
+    for (int i = 0; i < n_dims; i++)
+        out.shape[i] = shape[i];
+    return out;
+}
+
 /* Where logical row `row` of `rows` stands in the file: files of llama-like architectures hold
  * rows i and i + d/2 of a head of d rows side by side. */
 static int64_t file_row(const struct mxc_tensor *t, int64_t row, int64_t rows) {
@@ -51,6 +65,10 @@ void mxc_tensor_row(const struct mxc_tensor *tensor, int64_t row, float *out) {
         mxc_mlx_decode(&r, out);
         return;
     }
+    if (tensor->parts) {
+        mxc_parts_decode(tensor->parts, (size_t)row, 1, out, n);
+        return;
+    }
     if (tensor->permuted_heads && tensor->n_dims == 1) { /* a bias: its numbers are permuted */
         size_t width = mxc_storage_info(tensor->storage)->block_bytes;
         for (size_t i = 0; i < n; i++) {
@@ -63,24 +81,53 @@ void mxc_tensor_row(const struct mxc_tensor *tensor, int64_t row, float *out) {
     mxc_quant_decode(tensor->storage, tensor->data + at * row_bytes(tensor), n, out);
 }
 
+void mxc_tensor_read(const struct mxc_tensor *tensor, int64_t row, int64_t n_rows, float *out,
+                     size_t ld) {
+    if (tensor->parts) {
+        mxc_parts_decode(tensor->parts, (size_t)row, (size_t)n_rows, out, ld);
+        return;
+    }
+    for (int64_t i = 0; i < n_rows; i++)
+        mxc_tensor_row(tensor, row + i, out + (size_t)i * ld);
+}
+
 bool mxc_tensor_group_form(const struct mxc_tensor *tensor, struct mxc_group_form *form) {
+    if (tensor->parts)
+        return mxc_parts_form(tensor->parts, form);
     if (tensor->storage != MXC_ST_MLX_AFFINE)
         return mxc_quant_group_form(tensor->storage, form);
-    *form = (struct mxc_group_form){tensor->group, tensor->bits, -1};
+    *form = (struct mxc_group_form){
+        .group = tensor->group, .bits = tensor->bits, .zero_point = -1, .table = NULL};
     return true;
 }
 
 void mxc_tensor_group_row(const struct mxc_tensor *tensor, int64_t row,
                           const struct mxc_group_row *out) {
-    if (tensor->storage == MXC_ST_MLX_AFFINE) {
-        struct mxc_mlx_row r = mlx_row(tensor, row);
-        mxc_mlx_groups(&r, out);
+    mxc_tensor_group_rows(tensor, row, 1, out, 0, 0);
+}
+
+void mxc_tensor_group_rows(const struct mxc_tensor *tensor, int64_t row, int64_t n_rows,
+                           const struct mxc_group_row *out, size_t code_ld, size_t group_ld) {
+    if (tensor->parts) {
+        mxc_parts_groups(tensor->parts, (size_t)row, (size_t)n_rows, out, code_ld, group_ld);
         return;
     }
-    size_t at = (size_t)file_row(tensor, row, mxc_tensor_rows(tensor));
-    mxc_quant_groups(tensor->storage, tensor->data + at * row_bytes(tensor),
-                     (size_t)mxc_tensor_columns(tensor), out);
+    for (int64_t i = 0; i < n_rows; i++) {
+        const struct mxc_group_row to = {out->codes + (size_t)i * code_ld,
+                                         out->scales + (size_t)i * group_ld,
+                                         out->biases + (size_t)i * group_ld};
+        if (tensor->storage == MXC_ST_MLX_AFFINE) {
+            struct mxc_mlx_row r = mlx_row(tensor, row + i);
+            mxc_mlx_groups(&r, &to);
+            continue;
+        }
+        size_t at = (size_t)file_row(tensor, row + i, mxc_tensor_rows(tensor));
+        mxc_quant_groups(tensor->storage, tensor->data + at * row_bytes(tensor),
+                         (size_t)mxc_tensor_columns(tensor), &to);
+    }
 }
+
+/* ---- pages */
 
 /* The start is rounded down to a page, so that drops of consecutive rows leave no page behind. */
 static void drop(const struct mxc_file *file, const uint8_t *data, size_t begin, size_t end) {
@@ -94,7 +141,17 @@ void mxc_tensor_drop(const struct mxc_tensor *tensor, int64_t row0, int64_t row1
     if (row0 >= row1)
         return;
     size_t step = row_bytes(tensor), a = (size_t)row0, b = (size_t)row1;
+    const struct mxc_quant_parts *p = tensor->parts;
+    if (p && (p->layout == MXC_CODES_COLUMNS || p->layout == MXC_CODES_AWQ)) {
+        if (row1 >= mxc_tensor_rows(tensor))
+            drop(tensor->file, tensor->data, 0, tensor->bytes);
+        return;
+    }
     drop(tensor->file, tensor->data, a * step, b * step);
+    if (p && p->scale_rows == 1 && p->scale_step_r == p->n_groups) {
+        step = p->n_groups * mxc_storage_info(p->scale_storage)->block_bytes;
+        drop(tensor->scales_file, p->scales, a * step, b * step);
+    }
     if (tensor->storage != MXC_ST_MLX_AFFINE)
         return;
     step = (size_t)mxc_tensor_columns(tensor) / tensor->group *

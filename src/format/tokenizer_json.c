@@ -7,23 +7,20 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "format/json_reader.h"
+#include "format/tokenizer_config.h"
 #include "format/tokenizer_json_steps.h"
 
 #include <string.h>
 
-enum {
-    MAX_SECTION_BYTES = 4 << 20,
-    MAX_CONFIG_BYTES = 16 << 20,
-    MERGES_AT_ONCE = 64,
-    ARENA_RESET_BYTES = 1 << 18
-};
+enum { MAX_SECTION_BYTES = 4 << 20, MERGES_AT_ONCE = 64, ARENA_RESET_BYTES = 1 << 18 };
 
 struct file {
     struct mxc_jr jr;
     struct mxc_tokdesc *desc;
     struct mxc_str normalizer, pretokenizer, post, decoder, added, merges, unk; /* texts */
-    bool has_model, has_vocab, has_merges, vocab_is_list;
+    bool has_model, has_vocab, has_merges, has_prefix, vocab_is_list;
     struct mxc_str type;
+    uint64_t unk_id, max_chars;
 };
 
 static enum mxc_code read_vocab(struct file *f) {
@@ -42,6 +39,58 @@ static enum mxc_code read_vocab(struct file *f) {
             mxc_arena_fini(&jr->arena);
     }
     f->has_vocab = true;
+    return code ? code : mxc_tokdesc_index(f->desc, jr->err);
+}
+
+static enum mxc_code read_real(struct mxc_jr *jr, double *out) {
+    struct mxc_str s;
+    char text[64];
+    enum mxc_code code = mxc_jr_skip(jr, &s);
+    if (code)
+        return code;
+    if (!s.length || s.length >= sizeof text)
+        return mxc_jr_fail(jr, "not a number");
+    memcpy(text, s.ptr, s.length);
+    text[s.length] = 0;
+    return mxc_parse_f64(text, out) ? MXC_OK : mxc_jr_fail(jr, "not a number");
+}
+
+static enum mxc_code read_scored_token(struct mxc_jr *jr, struct mxc_str *token, double *score) {
+    bool more;
+    enum mxc_code code;
+    if ((code = mxc_jr_open(jr, '[')) || (code = mxc_jr_item(jr, 0, &more)))
+        return code;
+    if (!more)
+        return mxc_jr_fail(jr, "an empty token");
+    if ((code = mxc_jr_string(jr, token)) || (code = mxc_jr_item(jr, 1, &more)))
+        return code;
+    if (!more)
+        return mxc_jr_fail(jr, "a token without a score");
+    if ((code = read_real(jr, score)) || (code = mxc_jr_item(jr, 2, &more)))
+        return code;
+    return more ? mxc_jr_fail(jr, "a token of more than two parts") : MXC_OK;
+}
+
+/* Unigram: [["token", score], ...]; ids are places in the list. */
+static enum mxc_code read_scored(struct file *f) {
+    struct mxc_jr *jr = &f->jr;
+    struct mxc_str token;
+    double score = 0;
+    bool more = true;
+    enum mxc_code code = mxc_jr_open(jr, '[');
+    for (uint32_t id = 0; !code; id++) {
+        if ((code = mxc_jr_item(jr, id, &more)) || !more)
+            break;
+        if ((code = read_scored_token(jr, &token, &score)))
+            break;
+        if ((code = mxc_tokdesc_add_token(f->desc, id, token, (float)score, MXC_TOKEN_NORMAL,
+                                          jr->err)) ||
+            (code = mxc_tokdesc_set_score(f->desc, id, score, jr->err)))
+            mxc_err_context(jr->err, "%s: model.vocab", jr->name);
+        if (jr->arena.used_bytes > ARENA_RESET_BYTES)
+            mxc_arena_fini(&jr->arena);
+    }
+    f->has_vocab = f->vocab_is_list = true;
     return code ? code : mxc_tokdesc_index(f->desc, jr->err);
 }
 
@@ -108,15 +157,25 @@ static enum mxc_code keep_string(struct file *f, struct mxc_str *out) {
     return s.ptr ? MXC_OK : mxc_err_nomem(f->jr.err);
 }
 
-/* Fields that would change ids if they were ignored: only null, "" and 0 pass. */
+/* Fields that would change ids if they were ignored: only null and 0 pass. */
 static enum mxc_code refuse_unless_empty(struct file *f, const char *name) {
     struct mxc_str text;
     enum mxc_code code = mxc_jr_skip(&f->jr, &text);
-    if (code || mxc_str_is(text, "null") || mxc_str_is(text, "\"\"") || mxc_str_is(text, "0") ||
-        mxc_str_is(text, "0.0"))
+    if (code || mxc_str_is(text, "null") || mxc_str_is(text, "0") || mxc_str_is(text, "0.0"))
         return code;
     return mxc_err_set(f->jr.err, MXC_E_UNSUPPORTED, "%s: model.%s is not supported", f->jr.name,
                        name);
+}
+
+/* null or a number. */
+static enum mxc_code keep_uint(struct file *f, uint64_t *out) {
+    return mxc_jr_peek(&f->jr) == 'n' ? mxc_jr_skip(&f->jr, NULL) : mxc_jr_uint(&f->jr, out);
+}
+
+static enum mxc_code read_vocab_of_either_kind(struct file *f) {
+    if (f->has_vocab)
+        return mxc_jr_fail(&f->jr, "a second \"vocab\"");
+    return mxc_jr_peek(&f->jr) == '[' ? read_scored(f) : read_vocab(f);
 }
 
 static enum mxc_code read_model_field(struct file *f, struct mxc_str key) {
@@ -125,15 +184,15 @@ static enum mxc_code read_model_field(struct file *f, struct mxc_str key) {
         return keep_string(f, &f->type);
     if (mxc_str_is(key, "unk_token"))
         return keep_string(f, &f->unk);
-    if (mxc_str_is(key, "vocab") && mxc_jr_peek(&f->jr) == '[') {
-        f->vocab_is_list = true;
-        return mxc_jr_skip(&f->jr, NULL);
-    }
+    if (mxc_str_is(key, "unk_id"))
+        return keep_uint(f, &f->unk_id);
+    if (mxc_str_is(key, "max_input_chars_per_word"))
+        return keep_uint(f, &f->max_chars);
     if (mxc_str_is(key, "vocab"))
-        return f->has_vocab ? mxc_jr_fail(&f->jr, "a second \"vocab\"") : read_vocab(f);
+        return read_vocab_of_either_kind(f);
     if (mxc_str_is(key, "merges")) {
         f->has_merges = true;
-        return f->has_vocab ? read_merges(f) : mxc_jr_skip(&f->jr, &f->merges);
+        return f->has_vocab && !f->vocab_is_list ? read_merges(f) : mxc_jr_skip(&f->jr, &f->merges);
     }
     if (mxc_str_is(key, "fuse_unk"))
         return mxc_jr_bool(&f->jr, &d->fuse_unk);
@@ -143,11 +202,69 @@ static enum mxc_code read_model_field(struct file *f, struct mxc_str key) {
         return mxc_jr_bool(&f->jr, &d->ignore_merges);
     if (mxc_str_is(key, "dropout"))
         return refuse_unless_empty(f, "dropout");
-    if (mxc_str_is(key, "continuing_subword_prefix"))
-        return refuse_unless_empty(f, "continuing_subword_prefix");
+    if (mxc_str_is(key, "continuing_subword_prefix")) { /* merges are read with it */
+        enum mxc_code code = keep_string(f, &d->word_prefix);
+        f->has_prefix = true;
+        if (!code && d->word_prefix.length && d->n_merges)
+            code = mxc_err_set(f->jr.err, MXC_E_UNSUPPORTED,
+                               "%s: model.continuing_subword_prefix after the merges", f->jr.name);
+        return code;
+    }
     if (mxc_str_is(key, "end_of_word_suffix"))
-        return refuse_unless_empty(f, "end_of_word_suffix");
+        return keep_string(f, &d->word_suffix);
     return mxc_jr_skip(&f->jr, NULL);
+}
+
+static enum mxc_code finish_bpe(struct file *f) {
+    if (!f->has_merges)
+        return mxc_err_set(f->jr.err, MXC_E_FORMAT, "%s: model.merges is missing", f->jr.name);
+    f->desc->model = MXC_TOK_BPE_CHARS;
+    return f->merges.ptr ? at(f, f->merges, read_merges) : MXC_OK;
+}
+
+static enum mxc_code finish_unigram(struct file *f) {
+    if (f->unk_id != UINT64_MAX && f->unk_id >= f->desc->n_ids)
+        return mxc_err_set(f->jr.err, MXC_E_FORMAT, "%s: model.unk_id is not in the vocabulary",
+                           f->jr.name);
+    f->desc->unk = f->unk_id == UINT64_MAX ? MXC_TOK_NO_ID : (uint32_t)f->unk_id;
+    f->desc->model = MXC_TOK_UNIGRAM;
+    return MXC_OK;
+}
+
+static enum mxc_code finish_words(struct file *f, bool pieces) {
+    f->desc->model = pieces ? MXC_TOK_WORDPIECE : MXC_TOK_WORDLEVEL;
+    f->desc->max_word_chars = f->max_chars < UINT32_MAX ? (uint32_t)f->max_chars : UINT32_MAX;
+    if (pieces && !f->has_prefix)
+        return mxc_tokdesc_dup(f->desc, MXC_STR("##"), &f->desc->word_prefix, f->jr.err);
+    return MXC_OK;
+}
+
+static enum mxc_code finish_model(struct file *f) {
+    struct mxc_str type = f->type;
+    if (!type.ptr && f->vocab_is_list)
+        type = MXC_STR("Unigram");
+    else if (!type.ptr)
+        type = MXC_STR("BPE");
+    bool unigram = mxc_str_is(type, "Unigram"), bpe = mxc_str_is(type, "BPE");
+    bool pieces = mxc_str_is(type, "WordPiece");
+    if (!unigram && !bpe && !pieces && !mxc_str_is(type, "WordLevel"))
+        return mxc_err_set(f->jr.err, MXC_E_UNSUPPORTED,
+                           "%s: tokenizer model \"%.*s\" is not supported", f->jr.name,
+                           (int)(type.length < 40 ? type.length : 40), type.ptr);
+    if (!f->has_vocab)
+        return mxc_err_set(f->jr.err, MXC_E_FORMAT, "%s: model.vocab is missing", f->jr.name);
+    if (unigram != f->vocab_is_list)
+        return mxc_err_set(f->jr.err, MXC_E_FORMAT, "%s: model.vocab is not of the kind %.*s has",
+                           f->jr.name, (int)type.length, type.ptr);
+    if (unigram)
+        return finish_unigram(f);
+    if (f->unk.ptr) {
+        f->desc->unk = mxc_tokdesc_find(f->desc, f->unk);
+        if (f->desc->unk == MXC_TOK_NO_ID && bpe)
+            return mxc_err_set(f->jr.err, MXC_E_FORMAT, "%s: unk_token is not in the vocabulary",
+                               f->jr.name);
+    }
+    return bpe ? finish_bpe(f) : finish_words(f, pieces);
 }
 
 static enum mxc_code read_model(struct file *f) {
@@ -163,30 +280,10 @@ static enum mxc_code read_model(struct file *f) {
         if ((code = mxc_jr_key(&f->jr, n, &more, &key)))
             return code;
         if (!more)
-            break;
+            return finish_model(f);
         if ((code = read_model_field(f, key)))
             return code;
     }
-    if (f->type.ptr && !mxc_str_is(f->type, "BPE"))
-        return mxc_err_set(f->jr.err, MXC_E_UNSUPPORTED,
-                           "%s: tokenizer model \"%.*s\" is not supported", f->jr.name,
-                           (int)(f->type.length < 40 ? f->type.length : 40), f->type.ptr);
-    if (f->vocab_is_list)
-        return mxc_err_set(f->jr.err, MXC_E_UNSUPPORTED,
-                           "%s: tokenizer model \"Unigram\" is not supported", f->jr.name);
-    if (!f->has_vocab)
-        return mxc_err_set(f->jr.err, MXC_E_FORMAT, "%s: model.vocab is missing", f->jr.name);
-    if (f->merges.ptr && (code = at(f, f->merges, read_merges)))
-        return code;
-    if (!f->has_merges)
-        return mxc_err_set(f->jr.err, MXC_E_FORMAT, "%s: model.merges is missing", f->jr.name);
-    if (f->unk.ptr) {
-        f->desc->unk = mxc_tokdesc_find(f->desc, f->unk);
-        if (f->desc->unk == MXC_TOK_NO_ID)
-            return mxc_err_set(f->jr.err, MXC_E_FORMAT, "%s: unk_token is not in the vocabulary",
-                               f->jr.name);
-    }
-    return MXC_OK;
 }
 
 static enum mxc_code read_added_one(struct file *f) {
@@ -303,7 +400,7 @@ enum mxc_code mxc_tokenizer_json_parse(const char *text, size_t length, const ch
                                        struct mxc_tokdesc *desc, struct mxc_err *err) {
     struct mxc_tokdesc d;
     mxc_tokdesc_init(&d);
-    struct file f = {.desc = &d};
+    struct file f = {.desc = &d, .unk_id = UINT64_MAX, .max_chars = 100};
     mxc_jr_init(&f.jr, text, length, name, err);
     enum mxc_code code = read_top(&f);
     if (!code && f.added.ptr)
@@ -316,174 +413,20 @@ enum mxc_code mxc_tokenizer_json_parse(const char *text, size_t length, const ch
         code = read_section(&f, f.post, mxc_tokenizer_json_post);
     if (!code)
         code = read_section(&f, f.decoder, mxc_tokenizer_json_decoder);
-    d.model = MXC_TOK_BPE_CHARS;
-    for (size_t i = 0; i < d.pretokenizers.count; i++)
-        if (d.pretokenizers.items[i].kind == MXC_TOK_BYTE_LEVEL)
-            d.model = MXC_TOK_BPE_BYTES;
+    for (size_t i = 0; i < d.pretokenizers.count && !code; i++) {
+        if (d.pretokenizers.items[i].kind != MXC_TOK_BYTE_LEVEL)
+            continue;
+        if (d.model != MXC_TOK_BPE_CHARS && d.model != MXC_TOK_BPE_BYTES)
+            code = mxc_err_set(err, MXC_E_UNSUPPORTED,
+                               "%s: pre_tokenizer: ByteLevel is only supported with BPE", name);
+        d.model = MXC_TOK_BPE_BYTES;
+    }
     mxc_jr_fini(&f.jr);
     if (code)
         mxc_tokdesc_fini(&d);
     else
         *desc = d;
     return code;
-}
-
-/* tokenizer_config.json and special_tokens_map.json */
-
-/* "text", or {"content": "text", ...}; NULL: neither. */
-static const char *token_text(const json_t *value) {
-    return json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
-}
-
-static enum mxc_code mark_special(struct mxc_tokdesc *desc, uint32_t id, struct mxc_err *err) {
-    struct mxc_tok_added a = {.id = id, .special = true};
-    if (desc->tokens[id].added)
-        a = desc->added[desc->tokens[id].added - 1];
-    a.special = true;
-    desc->tokens[id].type = MXC_TOKEN_CONTROL;
-    return mxc_tokdesc_add_added(desc, &a, err);
-}
-
-/* bos_token and so on. force: the token becomes special even if it was not listed as added. */
-static enum mxc_code read_named(const json_t *root, const char *key, struct mxc_tokdesc *desc,
-                                uint32_t *id, bool force, struct mxc_err *err) {
-    const char *text = token_text(json_object_get(root, key));
-    uint32_t found = text ? mxc_tokdesc_find(desc, mxc_str_of(text)) : MXC_TOK_NO_ID;
-    if (found == MXC_TOK_NO_ID || !text[0])
-        return MXC_OK;
-    *id = found;
-    return force || desc->tokens[found].added ? mark_special(desc, found, err) : MXC_OK;
-}
-
-static enum mxc_code read_special_list(const json_t *list, struct mxc_tokdesc *desc,
-                                       struct mxc_err *err) {
-    const json_t *item;
-    size_t i;
-    json_array_foreach((json_t *)(uintptr_t)list, i, item) {
-        const char *text = token_text(item);
-        uint32_t id = text ? mxc_tokdesc_find(desc, mxc_str_of(text)) : MXC_TOK_NO_ID;
-        enum mxc_code code = MXC_OK;
-        if (id != MXC_TOK_NO_ID && text[0])
-            code = mark_special(desc, id, err);
-        if (code)
-            return code;
-    }
-    return MXC_OK;
-}
-
-/* Tokens that only tokenizer_config.json lists. */
-static enum mxc_code read_added_decoder(const json_t *map, struct mxc_tokdesc *desc,
-                                        struct mxc_err *err) {
-    const char *key;
-    json_t *item;
-    json_object_foreach((json_t *)(uintptr_t)map, key, item) {
-        struct mxc_tok_added a = {0};
-        const char *text = token_text(item);
-        int64_t id;
-        enum mxc_code code;
-        if (!text || !text[0] || !mxc_parse_i64(key, &id) || id < 0)
-            return mxc_err_set(err, MXC_E_FORMAT, "added_tokens_decoder.%s: bad entry", key);
-        if ((code = mxc_json_get_bool(item, "special", &a.special, err)) ||
-            (code = mxc_json_get_bool(item, "lstrip", &a.lstrip, err)) ||
-            (code = mxc_json_get_bool(item, "rstrip", &a.rstrip, err)) ||
-            (code = mxc_json_get_bool(item, "single_word", &a.single_word, err)) ||
-            (code = mxc_json_get_bool(item, "normalized", &a.normalized, err)))
-            return code;
-        uint32_t known = mxc_tokdesc_find(desc, mxc_str_of(text));
-        if (known != MXC_TOK_NO_ID && desc->tokens[known].added) {
-            if (a.special && (code = mark_special(desc, known, err)))
-                return code;
-            continue;
-        }
-        if (known == MXC_TOK_NO_ID && (uint64_t)id < desc->n_ids && desc->tokens[id].type)
-            continue; /* tokenizer.json says otherwise, and its ids are what weights were made for
-                       */
-        if (known == MXC_TOK_NO_ID) {
-            if ((code = mxc_tokdesc_add_token(desc, (uint64_t)id, mxc_str_of(text), 0,
-                                              MXC_TOKEN_USER, err)))
-                return code;
-            known = (uint32_t)id;
-        }
-        a.id = known;
-        if (a.special)
-            desc->tokens[known].type = MXC_TOKEN_CONTROL;
-        if ((code = mxc_tokdesc_add_added(desc, &a, err)))
-            return code;
-    }
-    return MXC_OK;
-}
-
-static enum mxc_code read_names(const json_t *root, struct mxc_tokdesc *desc, struct mxc_err *err) {
-    enum mxc_code code;
-    uint32_t ignored;
-    if ((code = read_named(root, "bos_token", desc, &desc->bos, true, err)) ||
-        (code = read_named(root, "eos_token", desc, &desc->eos, true, err)) ||
-        (code = read_named(root, "pad_token", desc, &desc->pad, false, err)) ||
-        (code = read_named(root, "unk_token", desc, &ignored, false, err)) ||
-        (code = read_special_list(json_object_get(root, "additional_special_tokens"), desc, err)) ||
-        (code = read_special_list(json_object_get(root, "extra_special_tokens"), desc, err)))
-        return code;
-    return MXC_OK;
-}
-
-/* add_bos_token and add_eos_token, when they are said, overrule the post-processor. */
-static enum mxc_code read_framing(const json_t *root, const char *key, struct mxc_tokdesc *desc,
-                                  struct mxc_err *err) {
-    bool is_bos = !strcmp(key, "add_bos_token"), want;
-    struct mxc_tok_ids *ids = is_bos ? &desc->prefix : &desc->suffix;
-    uint32_t id = is_bos ? desc->bos : desc->eos;
-    if (!json_is_boolean(json_object_get(root, key)) || id == MXC_TOK_NO_ID)
-        return MXC_OK;
-    want = json_is_true(json_object_get(root, key));
-    size_t i = is_bos ? 0 : ids->count - 1;
-    bool there = ids->count && ids->items[i] == id;
-    if (there && !want) {
-        ids->count--;
-        if (is_bos)
-            memmove(ids->items, ids->items + 1, ids->count * sizeof *ids->items);
-    }
-    if (there || !want)
-        return MXC_OK;
-    enum mxc_code code = mxc_tokdesc_add_id(desc, ids, id, err);
-    if (!code && is_bos) {
-        memmove(ids->items + 1, ids->items, (ids->count - 1) * sizeof *ids->items);
-        ids->items[0] = id;
-    }
-    return code;
-}
-
-static enum mxc_code apply_file(const char *folder, const char *file, bool is_config,
-                                struct mxc_tokdesc *desc, struct mxc_err *err) {
-    char *path = mxc_path_join(folder, file);
-    json_t *root = NULL;
-    enum mxc_code code = path ? MXC_OK : mxc_err_nomem(err);
-    if (code || !mxc_file_exists(path))
-        goto out;
-    if ((code = mxc_json_load(path, MAX_CONFIG_BYTES, &root, err)))
-        goto out;
-    if (!json_is_object(root)) {
-        code = mxc_err_set(err, MXC_E_FORMAT, "%s: an object is expected", path);
-        goto out;
-    }
-    if (is_config)
-        code = read_added_decoder(json_object_get(root, "added_tokens_decoder"), desc, err);
-    if (!code)
-        code = read_names(root, desc, err);
-    if (!code && is_config && !(code = read_framing(root, "add_bos_token", desc, err)))
-        code = read_framing(root, "add_eos_token", desc, err);
-    if (code)
-        mxc_err_context(err, "%s", path);
-out:
-    json_decref(root);
-    mxc_mem_free(path);
-    return code;
-}
-
-static enum mxc_code find_ends(struct mxc_tokdesc *desc, struct mxc_err *err) {
-    enum mxc_code code = MXC_OK;
-    if (desc->eos != MXC_TOK_NO_ID)
-        code = mxc_tokdesc_add_id(desc, &desc->end_ids, desc->eos, err);
-    return code ? code : mxc_tokdesc_add_known_ends(desc, err);
 }
 
 enum mxc_code mxc_tokenizer_json_load(const char *folder, struct mxc_tokdesc *desc,
@@ -505,9 +448,7 @@ enum mxc_code mxc_tokenizer_json_load(const char *folder, struct mxc_tokdesc *de
     mxc_mem_free(path);
     if (code)
         return code;
-    if (!(code = apply_file(folder, "special_tokens_map.json", false, &d, err)) &&
-        !(code = apply_file(folder, "tokenizer_config.json", true, &d, err)))
-        code = find_ends(&d, err);
+    code = mxc_tokenizer_config_apply(folder, &d, err);
     if (code)
         mxc_tokdesc_fini(&d);
     else

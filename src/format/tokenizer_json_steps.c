@@ -3,14 +3,20 @@
  * In: a section, possibly a Sequence of sections up to eight deep. Out: steps in their order, or
  * ids around a text. A type that is not known is refused by name: a tokeniser that is nearly right
  * is wrong.
- * Class-like pre-tokenisers (Digits, Punctuation, Whitespace) become splits by an equivalent
- * pattern, so text/ has fewer kinds to run. Nothing may follow ByteLevel, whose pieces are no
- * longer text. */
+ * Class-like pre-tokenisers (Digits, Punctuation, Whitespace and others) become splits by an
+ * equivalent pattern, so text/ has fewer kinds to run. Nothing may follow ByteLevel, whose pieces
+ * are no longer text. */
 #include "format/tokenizer_json_steps.h"
 
+#include "base/mem.h"
+#include "format/base64.h"
+
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_DEPTH = 8 };
+
+#define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
 
 typedef enum mxc_code add_fn(const char *type, const json_t *node, struct mxc_tokdesc *desc,
                              struct mxc_err *err);
@@ -71,6 +77,48 @@ static enum mxc_code get_pattern(const json_t *node, struct mxc_tok_step *step,
     return code;
 }
 
+static enum mxc_code add_kind(struct mxc_tokdesc *desc, enum mxc_tok_step_kind kind,
+                              struct mxc_err *err) {
+    struct mxc_tok_step step = {.kind = kind};
+    return mxc_tokdesc_add_step(desc, &desc->normalizers, &step, err);
+}
+
+/* The four parts of BertNormalizer in the order in which it does them. */
+static enum mxc_code add_bert(const json_t *node, struct mxc_tokdesc *desc, struct mxc_err *err) {
+    bool clean = true, cjk = true, lower = true, accents;
+    enum mxc_code code;
+    if ((code = mxc_json_get_bool(node, "clean_text", &clean, err)) ||
+        (code = mxc_json_get_bool(node, "handle_chinese_chars", &cjk, err)) ||
+        (code = mxc_json_get_bool(node, "lowercase", &lower, err)))
+        return code;
+    accents = lower; /* unless it is said */
+    if ((code = mxc_json_get_bool(node, "strip_accents", &accents, err)) ||
+        (clean && (code = add_kind(desc, MXC_TOK_BERT_CLEAN, err))) ||
+        (cjk && (code = add_kind(desc, MXC_TOK_BERT_CJK, err))) ||
+        (accents && (code = add_kind(desc, MXC_TOK_NFD, err))) ||
+        (accents && (code = add_kind(desc, MXC_TOK_STRIP_NONSPACING, err))) ||
+        (lower && (code = add_kind(desc, MXC_TOK_LOWERCASE, err))))
+        return code;
+    return MXC_OK;
+}
+
+static enum mxc_code add_precompiled(const json_t *node, struct mxc_tokdesc *desc,
+                                     struct mxc_err *err) {
+    struct mxc_tok_step step = {.kind = MXC_TOK_CHARSMAP};
+    struct mxc_str text;
+    char *bytes;
+    size_t n;
+    enum mxc_code code = get_str(node, "precompiled_charsmap", &text, err);
+    if (code || !text.length)
+        return code;
+    if ((code = mxc_base64_decode(text, &bytes, &n, err)))
+        return mxc_err_context(err, "precompiled_charsmap");
+    step.content = (struct mxc_str){bytes, n};
+    code = mxc_tokdesc_add_step(desc, &desc->normalizers, &step, err);
+    mxc_mem_free(bytes);
+    return code;
+}
+
 static enum mxc_code add_normalizer(const char *type, const json_t *node, struct mxc_tokdesc *desc,
                                     struct mxc_err *err) {
     static const struct {
@@ -81,6 +129,7 @@ static enum mxc_code add_normalizer(const char *type, const json_t *node, struct
                  {"NFKC", MXC_TOK_NFKC},
                  {"NFKD", MXC_TOK_NFKD},
                  {"Lowercase", MXC_TOK_LOWERCASE},
+                 {"Nmt", MXC_TOK_NMT},
                  {"StripAccents", MXC_TOK_STRIP_ACCENTS}};
     struct mxc_tok_step step = {0};
     enum mxc_code code = MXC_OK;
@@ -88,6 +137,10 @@ static enum mxc_code add_normalizer(const char *type, const json_t *node, struct
     for (size_t i = 0; i < sizeof plain / sizeof *plain && !known; i++)
         if ((known = !strcmp(type, plain[i].name)))
             step.kind = plain[i].kind;
+    if (!strcmp(type, "BertNormalizer"))
+        return add_bert(node, desc, err);
+    if (!strcmp(type, "Precompiled"))
+        return add_precompiled(node, desc, err);
     if (known) {
         /* no fields */
     } else if (!strcmp(type, "Strip")) {
@@ -160,6 +213,8 @@ static enum mxc_code add_pretokenizer(const char *type, const json_t *node,
                                       struct mxc_tokdesc *desc, struct mxc_err *err) {
     struct mxc_tok_step step = {.kind = MXC_TOK_SPLIT, .behavior = MXC_TOK_ISOLATED};
     enum mxc_code code = MXC_OK;
+    int64_t length = 5;
+    char pattern[32];
     for (size_t i = 0; i < desc->pretokenizers.count; i++)
         if (desc->pretokenizers.items[i].kind == MXC_TOK_BYTE_LEVEL)
             return mxc_err_set(err, MXC_E_UNSUPPORTED, "\"%s\" after ByteLevel is not supported",
@@ -184,15 +239,33 @@ static enum mxc_code add_pretokenizer(const char *type, const json_t *node,
     } else if (!strcmp(type, "Punctuation")) {
         code = get_behavior(node, &step.behavior, err);
         step.is_regex = true;
-        step.pattern = MXC_STR("[\\p{P}!-/:-@\\[-`{-~]");
+        step.pattern = MXC_STR(PUNCTUATION);
     } else if (!strcmp(type, "Whitespace")) {
         step.behavior = MXC_TOK_REMOVED;
         step.is_regex = step.invert = true;
-        step.pattern = MXC_STR("\\w+|[^\\w\\s]+");
+        step.pattern = MXC_STR("[\\w\\x{200C}\\x{200D}]+|[^\\w\\s\\x{200C}\\x{200D}]+");
     } else if (!strcmp(type, "WhitespaceSplit")) {
         step.behavior = MXC_TOK_REMOVED;
         step.is_regex = true;
         step.pattern = MXC_STR("\\s");
+    } else if (!strcmp(type, "BertPreTokenizer")) {
+        step.behavior = MXC_TOK_REMOVED;
+        step.is_regex = true;
+        step.pattern = MXC_STR("\\s");
+        if ((code = mxc_tokdesc_add_step(desc, &desc->pretokenizers, &step, err)))
+            return code;
+        step.behavior = MXC_TOK_ISOLATED;
+        step.pattern = MXC_STR(PUNCTUATION);
+    } else if (!strcmp(type, "CharDelimiterSplit")) {
+        step.behavior = MXC_TOK_REMOVED;
+        code = get_str(node, "delimiter", &step.pattern, err);
+    } else if (!strcmp(type, "UnicodeScripts")) {
+        step.kind = MXC_TOK_SCRIPTS;
+    } else if (!strcmp(type, "FixedLength")) {
+        code = mxc_json_get_int(node, "length", 1, 1000, &length, err);
+        (void)snprintf(pattern, sizeof pattern, "[\\s\\S]{1,%d}", (int)length);
+        step.is_regex = true;
+        step.pattern = mxc_str_of(pattern);
     } else {
         return refuse(type, err);
     }
@@ -228,6 +301,20 @@ static enum mxc_code add_decoder(const char *type, const json_t *node, struct mx
             code = mxc_json_get_int(node, "stop", 0, 1000, &stop, err);
         step.n_start = (uint32_t)start;
         step.n_stop = (uint32_t)stop;
+    } else if (!strcmp(type, "WordPiece")) {
+        step.kind = MXC_TOK_WORDS;
+        step.cleanup = true;
+        if (!(code = get_str(node, "prefix", &step.content, err)))
+            code = mxc_json_get_bool(node, "cleanup", &step.cleanup, err);
+    } else if (!strcmp(type, "CTC")) {
+        step.kind = MXC_TOK_CTC;
+        step.cleanup = true;
+        if (!(code = get_str(node, "pad_token", &step.pattern, err)) &&
+            !(code = get_str(node, "word_delimiter_token", &step.content, err)))
+            code = mxc_json_get_bool(node, "cleanup", &step.cleanup, err);
+    } else if (!strcmp(type, "BPEDecoder")) {
+        step.kind = MXC_TOK_WORD_SUFFIX;
+        code = get_str(node, "suffix", &step.content, err);
     } else {
         return refuse(type, err);
     }
@@ -282,6 +369,8 @@ static enum mxc_code add_post(const char *type, const json_t *node, struct mxc_t
     enum mxc_code code;
     if (!strcmp(type, "ByteLevel"))
         return MXC_OK; /* it only moves offsets */
+    if (desc->prefix.count || desc->suffix.count)
+        return mxc_err_set(err, MXC_E_UNSUPPORTED, "\"%s\" after another that adds tokens", type);
     if (!strcmp(type, "TemplateProcessing"))
         return add_template(node, desc, err);
     if (!strcmp(type, "RobertaProcessing") || !strcmp(type, "BertProcessing")) {

@@ -5,6 +5,8 @@
  * In: tensors that the loaders have checked. Out: f32 rows, or codes with scales. */
 #include "format/view.h"
 
+#include "quant/decode.h"
+
 struct mxc_view mxc_view_whole(const struct mxc_tensor *tensor) {
     return (struct mxc_view){.tensor = tensor,
                              .n = mxc_tensor_rows(tensor),
@@ -32,6 +34,21 @@ size_t mxc_view_scratch(const struct mxc_view *view) {
     return view->transposed ? (size_t)mxc_tensor_columns(view->tensor) : 0;
 }
 
+/* Columns [first, first + n) of the tensor's row for column c of the view. Where every number has
+ * bytes of its own, only those are decoded. */
+static const float *columns_from(const struct mxc_view *view, int64_t c, int64_t first, int64_t n,
+                                 float *scratch) {
+    const struct mxc_tensor *t = view->tensor;
+    const struct mxc_storage_info *info = mxc_storage_info(t->storage);
+    if (info->block != 1 || t->parts || t->permuted_heads) {
+        mxc_tensor_row(t, view->row0 + c, scratch);
+        return scratch + first;
+    }
+    int64_t at = (view->row0 + c) * mxc_tensor_columns(t) + first;
+    mxc_quant_decode(t->storage, t->data + (size_t)at * info->block_bytes, (size_t)n, scratch);
+    return scratch;
+}
+
 void mxc_view_rows(const struct mxc_view *view, int64_t row, int64_t n_rows, float *out, size_t ld,
                    float *scratch) {
     if (!view->transposed && view->row_step == 1) {
@@ -44,10 +61,12 @@ void mxc_view_rows(const struct mxc_view *view, int64_t row, int64_t n_rows, flo
                            out + (size_t)i * ld);
         return;
     }
+    int64_t first = view->col0 + row * view->col_step;
     for (int64_t c = 0; c < view->k; c++) {
-        mxc_tensor_row(view->tensor, view->row0 + c, scratch);
+        const float *from =
+            columns_from(view, c, first, (n_rows - 1) * view->col_step + 1, scratch);
         for (int64_t i = 0; i < n_rows; i++)
-            out[(size_t)i * ld + (size_t)c] = scratch[view->col0 + (row + i) * view->col_step];
+            out[(size_t)i * ld + (size_t)c] = from[i * view->col_step];
     }
 }
 

@@ -1,5 +1,5 @@
 /* Weights: finds a checkpoint's tensor files, opens them and makes one list of logical tensors.
- * In: a folder, a .safetensors or a .gguf file, and the config for MLX's quantization. Out: tensors
+ * In: a folder, a .safetensors or a .gguf file, and the config for its quantization. Out: tensors
  * by logical name. Invariants: names are unique; every tensor's bytes agree with shape and storage;
  * files stay mapped until close. */
 #define _GNU_SOURCE
@@ -12,6 +12,7 @@
 #include "format/config.h"
 #include "format/gguf.h"
 #include "format/gguf_names.h"
+#include "format/hf_join.h"
 #include "format/mlx_join.h"
 #include "format/safetensors.h"
 
@@ -286,14 +287,22 @@ out:
     return code;
 }
 
-/* MLX's scales and biases become part of their weights. */
-static enum mxc_code join_mlx(struct mxc_weights *w, const json_t *quantization,
-                              struct mxc_err *err) {
+/* The pieces of quantised matrices become one tensor each. */
+static enum mxc_code join_pieces(struct mxc_weights *w, const json_t *quantization,
+                                 struct mxc_err *err) {
     bool *gone = mxc_mem_zalloc(w->n_tensors + 1, sizeof *gone);
     if (!gone)
         return mxc_err_nomem(err);
-    enum mxc_code code =
-        mxc_mlx_join(w->tensors, w->n_tensors, &w->by_name, quantization, gone, err);
+    struct mxc_join join = {.tensors = w->tensors,
+                            .n = w->n_tensors,
+                            .by_name = &w->by_name,
+                            .quantization = quantization,
+                            .gone = gone,
+                            .arena = &w->arena,
+                            .err = err};
+    enum mxc_code code = mxc_hf_join(&join);
+    if (!code)
+        code = mxc_mlx_join(&join);
     size_t n = 0;
     for (size_t i = 0; !code && i < w->n_tensors; i++)
         if (!gone[i])
@@ -301,9 +310,15 @@ static enum mxc_code join_mlx(struct mxc_weights *w, const json_t *quantization,
     if (!code) {
         w->n_tensors = n;
         mxc_map_fini(&w->by_name);
-        for (size_t i = 0; !code && i < n; i++)
-            if (!mxc_map_put_borrowed(&w->by_name, mxc_str_of(w->tensors[i].name), i))
+        for (size_t i = 0; !code && i < n; i++) {
+            const struct mxc_tensor *t = &w->tensors[i];
+            uint64_t seen;
+            if (mxc_map_get(&w->by_name, mxc_str_of(t->name), &seen))
+                code = mxc_err_set(err, MXC_E_FORMAT, "%s: tensor %s is there in two forms",
+                                   t->file->path, t->name);
+            else if (!mxc_map_put_borrowed(&w->by_name, mxc_str_of(t->name), i))
                 code = mxc_err_nomem(err);
+        }
     }
     mxc_mem_free(gone);
     return code;
@@ -356,6 +371,8 @@ static enum mxc_code add_gguf_tensors(struct mxc_weights *w, const struct mxc_gg
     for (size_t i = 0; !code && i < mxc_gguf_n_tensors(g); i++) {
         const struct mxc_gguf_tensor *from = mxc_gguf_tensor_at(g, i);
         char name[256];
+        if (mxc_gguf_is_config_tensor(from->name))
+            continue;
         if (!mxc_gguf_logical_name(arch, from->name, name, sizeof name))
             return mxc_err_set(err, MXC_E_FORMAT, "%s: tensor %s: name too long", file->path,
                                from->name);
@@ -369,6 +386,11 @@ static enum mxc_code add_gguf_tensors(struct mxc_weights *w, const struct mxc_gg
             return mxc_err_nomem(err);
         for (int d = 0; d < t.n_dims; d++)
             t.shape[d] = (int64_t)from->dims[t.n_dims - 1 - d];
+        if (t.n_dims == 1 && mxc_str_ends(mxc_str_of(name), ".shared_expert_gate.weight")) {
+            t.n_dims = 2; /* files drop extents of 1 */
+            t.shape[1] = t.shape[0];
+            t.shape[0] = 1;
+        }
         code = set_permutation(g, arch, from, &t, err);
         if (!code)
             code = add_tensor(w, &t, err);
@@ -462,7 +484,7 @@ enum mxc_code mxc_weights_open(const char *path, const struct mxc_config *config
     else
         code = mxc_err_set(err, MXC_E_NOT_FOUND, "%s: no such model folder or .gguf file", path);
     if (!code && !gguf)
-        code = join_mlx(w, config ? config->quantization : NULL, err);
+        code = join_pieces(w, config ? config->quantization : NULL, err);
     if (code) {
         mxc_weights_close(w);
         return code;
@@ -548,12 +570,7 @@ enum mxc_code mxc_weights_get(const struct mxc_weights *weights, const char *nam
 
 uint64_t mxc_weights_bytes(const struct mxc_weights *weights) {
     uint64_t sum = 0;
-    for (size_t i = 0; i < weights->n_tensors; i++) {
-        const struct mxc_tensor *t = &weights->tensors[i];
-        sum += t->bytes;
-        if (t->storage == MXC_ST_MLX_AFFINE)
-            sum += 2 * (uint64_t)mxc_tensor_rows(t) * ((uint64_t)mxc_tensor_columns(t) / t->group) *
-                   mxc_storage_info(t->scale_storage)->block_bytes;
-    }
+    for (size_t i = 0; i < weights->n_tensors; i++)
+        sum += weights->tensors[i].bytes + weights->tensors[i].companion_bytes;
     return sum;
 }

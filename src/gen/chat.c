@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "format/gguf.h"
 #include "format/gguf_tokenizer.h"
-#include "format/tokenizer_json.h"
+#include "format/tokenizer_file.h"
 
 #include <string.h>
 
@@ -187,6 +187,7 @@ static void add_eos(struct mxc_chat *chat, int64_t id, int32_t vocab) {
 enum mxc_code mxc_chat_open(const char *path, const struct mxc_config *config, int32_t vocab,
                             struct mxc_chat **chat, struct mxc_err *err) {
     struct mxc_tokdesc desc;
+    const char *file = NULL;
     enum mxc_code code;
     struct mxc_chat *c = mxc_mem_zalloc(1, sizeof *c);
     if (!c)
@@ -196,13 +197,13 @@ enum mxc_code mxc_chat_open(const char *path, const struct mxc_config *config, i
     } else {
         code = load_folder_templates(c, path, err);
         if (!code)
-            code = mxc_tokenizer_json_load(path, &desc, err);
+            code = mxc_tokenizer_load(path, &desc, &file, err);
     }
     if (code)
         goto out;
     code = mxc_tokenizer_new(&desc, &c->tokenizer, err);
     if (code) {
-        (void)mxc_err_context(err, mxc_gguf_is_path(path) ? "%s" : "%s/tokenizer.json", path);
+        (void)mxc_err_context(err, "%s%s%s", path, file ? "/" : "", file ? file : "");
         goto out;
     }
     if ((code = describe(c, err)))

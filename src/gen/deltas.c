@@ -5,25 +5,29 @@
 
 enum { MAX_DELTA_BYTES = 1 << 24 };
 
-static uint32_t special_id(const struct mxc_tokenizer *tokenizer, const char *mark) {
-    uint32_t id = mxc_tokenizer_id(tokenizer, mxc_str_of(mark));
-    return id != MXC_TOK_NO_ID && mxc_tokenizer_is_special(tokenizer, id) ? id : MXC_TOK_NO_ID;
+static void show(struct mxc_deltas *d, const char *spelling) {
+    uint32_t id = mxc_tokenizer_id(d->tokenizer, mxc_str_of(spelling));
+    if (id == MXC_TOK_NO_ID || !mxc_tokenizer_is_special(d->tokenizer, id) ||
+        d->n_shown == sizeof d->shown / sizeof *d->shown)
+        return;
+    d->shown[d->n_shown].id = id;
+    d->shown[d->n_shown++].spelling = spelling;
 }
 
 enum mxc_code mxc_deltas_init(struct mxc_deltas *deltas, const struct mxc_tokenizer *tokenizer,
                               const struct mxc_deltas_options *options, struct mxc_err *err) {
-    struct mxc_deltas d = {.tokenizer = tokenizer,
-                           .keep_special = options->keep_special,
-                           .open_id = MXC_TOK_NO_ID,
-                           .close_id = MXC_TOK_NO_ID,
-                           .marks = options->marks};
+    struct mxc_deltas d = {.tokenizer = tokenizer, .keep_special = options->keep_special};
     enum mxc_code code = mxc_stops_init(&d.stops, options->stops, options->n_stops, err);
     if (code)
         return code;
     if (options->marks && !options->keep_special) {
-        d.open_id = special_id(tokenizer, options->marks->open);
-        d.close_id = special_id(tokenizer, options->marks->close);
+        show(&d, options->marks->open);
+        show(&d, options->marks->close);
+        for (size_t i = 0; i < MXC_MAX_MARK_TOKENS && options->marks->shown[i]; i++)
+            show(&d, options->marks->shown[i]);
     }
+    for (size_t i = 0; i < options->n_shown && i < MXC_MAX_SHOWN && !options->keep_special; i++)
+        show(&d, options->shown[i]);
     mxc_decode_stream_init(&d.decode, tokenizer, !options->keep_special);
     d.decode.whole_runs = true; /* joined deltas are the text of all ids, byte for byte */
     mxc_reasoning_init(&d.split, options->marks, options->inside);
@@ -72,11 +76,14 @@ static enum mxc_code pass_on(struct mxc_deltas *d, bool last, bool *stopped, str
 enum mxc_code mxc_deltas_push(struct mxc_deltas *d, uint32_t id, bool *stopped,
                               struct mxc_err *err) {
     enum mxc_code code;
+    size_t i = 0;
     begin(d);
-    if (id != MXC_TOK_NO_ID && (id == d->open_id || id == d->close_id)) {
-        /* decoding would leave the special token out; the split needs to see it */
+    while (i < d->n_shown && id != d->shown[i].id)
+        i++;
+    if (i < d->n_shown) {
+        /* decoding would leave the special token out; what comes after needs to see it */
         code = mxc_decode_stream_flush(&d->decode, &d->raw, err);
-        (void)mxc_buf_puts(&d->raw, id == d->open_id ? d->marks->open : d->marks->close);
+        (void)mxc_buf_puts(&d->raw, d->shown[i].spelling);
     } else {
         code = mxc_decode_stream_push(&d->decode, id, &d->raw, err);
     }

@@ -9,19 +9,26 @@
 #include "gen/stops.h"
 #include "text/tokenizer.h"
 
+enum { MXC_MAX_SHOWN = 16 };
+
 struct mxc_deltas_options {
     const char *const *stops;
     size_t n_stops;
     const struct mxc_reasoning_marks *marks; /* NULL: no split */
     bool inside;                             /* the prompt ended inside an open mark */
     bool keep_special;                       /* special tokens are text too */
+    const char *const *shown;                /* spellings of special tokens that are, always */
+    size_t n_shown;                          /* at most MXC_MAX_SHOWN are looked at */
 };
 
 struct mxc_deltas {
     const struct mxc_tokenizer *tokenizer;
     bool keep_special;
-    uint32_t open_id, close_id; /* marks that are one special token; MXC_TOK_NO_ID */
-    const struct mxc_reasoning_marks *marks;
+    struct {
+        uint32_t id;
+        const char *spelling;
+    } shown[MXC_MAX_SHOWN + MXC_MAX_MARK_TOKENS + 2]; /* special tokens that are text */
+    size_t n_shown;
     struct mxc_decode_stream decode;
     struct mxc_stops stops;
     struct mxc_reasoning split;

@@ -171,7 +171,9 @@ enum mxc_code mxc_gen_submit(struct mxc_engine *engine, const struct mxc_chat *c
                                          .n_stops = params->n_stops,
                                          .marks = params->no_split ? NULL : chat->marks,
                                          .inside = params->inside,
-                                         .keep_special = params->keep_special};
+                                         .keep_special = params->keep_special,
+                                         .shown = params->shown,
+                                         .n_shown = params->n_shown};
     if (!params->event)
         return mxc_err_set(err, MXC_E_ARG, "a request needs an event function");
     struct generation *g = mxc_mem_zalloc(1, sizeof *g);

@@ -32,9 +32,11 @@ struct mxc_gen_params {
     struct mxc_request_params request;
     const char *const *stops;
     size_t n_stops;
-    bool no_split;     /* reasoning is part of the answer, marks included */
-    bool inside;       /* the prompt ended inside an open mark (mxc_prompt_ids.inside) */
-    bool keep_special; /* special tokens are text too */
+    bool no_split;            /* reasoning is part of the answer, marks included */
+    bool inside;              /* the prompt ended inside an open mark (mxc_prompt_ids.inside) */
+    bool keep_special;        /* special tokens are text too */
+    const char *const *shown; /* special tokens that are text all the same; static (tools.h) */
+    size_t n_shown;
     mxc_gen_event_fn *event;
     void *user;
 };

@@ -5,6 +5,7 @@
 #include "gen/prompt.h"
 
 #include "base/mem.h"
+#include "gen/tools/tools.h"
 
 #include <string.h>
 
@@ -170,62 +171,63 @@ static enum mxc_code set_content(struct mxc_chat *chat, const json_t *variables,
     return json_object_set_new(message, "content", wanted) ? mxc_err_nomem(err) : MXC_OK;
 }
 
-/* Arguments of a call: OpenAI has them as JSON text, templates mostly as an object. */
+/* Arguments of calls, which have been checked: OpenAI has them as JSON text, templates mostly as an
+ * object. */
 static enum mxc_code set_arguments(struct mxc_chat *chat, const json_t *variables, json_t *calls,
-                                   size_t index, struct mxc_err *err) {
+                                   struct mxc_err *err) {
     size_t i;
     json_t *call;
-    if (!json_is_array(calls))
-        return mxc_err_set(err, MXC_E_ARG, "messages[%zu].tool_calls is not a list", index);
+    int object = takes_object_arguments(chat, variables);
+    if (!object)
+        return mxc_err_nomem(err);
     json_array_foreach(calls, i, call) {
-        json_t *function = json_object_get(call, "function"), *parsed = NULL;
-        json_t *arguments = json_object_get(function, "arguments");
-        if (!json_is_string(json_object_get(function, "name")))
-            return mxc_err_set(err, MXC_E_ARG,
-                               "messages[%zu].tool_calls[%zu] has no function with a name", index,
-                               i);
-        if (json_is_string(arguments)) {
-            const char *text = json_string_value(arguments);
-            size_t length = json_string_length(arguments);
-            enum mxc_code code =
-                length ? mxc_json_parse(text, length, "arguments", &parsed, err) : MXC_OK;
-            if (!length)
-                parsed = json_object();
-            if (code == MXC_E_NOMEM)
+        json_t *function = json_object_get(call, "function");
+        json_t *arguments = json_object_get(function, "arguments"), *wanted = NULL;
+        size_t length = json_string_length(arguments);
+        if (object == YES) {
+            enum mxc_code code = length ? mxc_json_parse(json_string_value(arguments), length,
+                                                         "arguments", &wanted, err)
+                                        : MXC_OK;
+            if (code)
                 return code;
-            if (code || !json_is_object(parsed)) {
-                json_decref(parsed);
-                return mxc_err_set(err, MXC_E_ARG,
-                                   "messages[%zu].tool_calls[%zu].function.arguments is not a "
-                                   "JSON object",
-                                   index, i);
-            }
-        } else if (json_is_object(arguments)) {
-            parsed = json_incref(arguments);
-        } else if (arguments && !json_is_null(arguments)) {
-            return mxc_err_set(err, MXC_E_ARG,
-                               "messages[%zu].tool_calls[%zu].function.arguments is neither text "
-                               "nor an object",
-                               index, i);
+            if (!length)
+                wanted = json_is_object(arguments) ? json_incref(arguments) : json_object();
+        } else if (length) {
+            wanted = json_incref(arguments);
         } else {
-            parsed = json_object();
-        }
-        int object = takes_object_arguments(chat, variables);
-        if (!object) {
-            json_decref(parsed);
-            parsed = NULL;
-        } else if (object == NO) {
-            char *text = json_is_string(arguments) ? NULL : mxc_json_dump(parsed);
-            json_decref(parsed);
-            parsed = json_is_string(arguments) ? json_incref(arguments)
-                     : text                    ? json_string(text)
-                                               : NULL;
+            char *text = json_is_object(arguments) ? mxc_json_dump(arguments) : NULL;
+            if (text || !json_is_object(arguments))
+                wanted = json_string(text ? text : "{}");
             mxc_mem_free(text);
         }
-        if (json_object_set_new(function, "arguments", parsed))
+        if (json_object_set_new(function, "arguments", wanted))
             return mxc_err_nomem(err);
     }
     return MXC_OK;
+}
+
+/* Calls and answers: checked, with the ids that the template takes, and written out as text for a
+ * template that knows nothing of them. *messages may be replaced. */
+static enum mxc_code set_calls(const char *text, const json_t *variables, json_t **messages,
+                               struct mxc_err *err) {
+    const json_t *tools = json_object_get(variables, "tools");
+    const struct mxc_tool_shape *shape = mxc_tool_shape_find(mxc_str_of(text), NULL, NULL);
+    enum mxc_code code = mxc_tools_check_history(*messages, mxc_tool_shape_id_length(shape), err);
+    bool knows_calls = !text || strstr(text, "tool_calls");
+    bool knows_tools = !text || mxc_tool_template_knows(mxc_str_of(text));
+    bool has_calls = json_array_size(tools) && !knows_tools;
+    json_t *written;
+    for (size_t i = 0; i < json_array_size(*messages) && !knows_calls; i++)
+        has_calls = has_calls ||
+                    json_array_size(json_object_get(json_array_get(*messages, i), "tool_calls"));
+    if (code || !has_calls)
+        return code;
+    code = mxc_tools_write_out(shape, *messages, tools, !knows_tools, &written, err);
+    if (!code) {
+        json_decref(*messages);
+        *messages = written;
+    }
+    return code;
 }
 
 enum mxc_code mxc_prompt_normalise(struct mxc_chat *chat, const json_t *messages,
@@ -242,13 +244,16 @@ enum mxc_code mxc_prompt_normalise(struct mxc_chat *chat, const json_t *messages
         return mxc_err_nomem(err);
     const char *text = uses_tools(chat, variables) ? chat->tool_text : chat->text;
     bool knows_developer = text && strstr(text, "developer");
+    for (i = 0; !code && i < json_array_size(copy); i++)
+        if (!json_is_string(json_object_get(json_array_get(copy, i), "role")))
+            code = mxc_err_set(err, MXC_E_ARG, "messages[%zu] has no role", i);
+    if (!code)
+        code = set_calls(text, variables, &copy, err);
     json_array_foreach(copy, i, message) {
         const char *role = json_string_value(json_object_get(message, "role"));
         json_t *calls = json_object_get(message, "tool_calls");
-        if (!role) {
-            code = mxc_err_set(err, MXC_E_ARG, "messages[%zu] has no role", i);
+        if (code)
             break;
-        }
         if (!strcmp(role, "developer") && !knows_developer &&
             json_object_set_new(message, "role", json_string("system"))) {
             code = mxc_err_nomem(err);
@@ -256,7 +261,7 @@ enum mxc_code mxc_prompt_normalise(struct mxc_chat *chat, const json_t *messages
         }
         code = set_content(chat, variables, message, i, err);
         if (!code && calls && !json_is_null(calls))
-            code = set_arguments(chat, variables, calls, i, err);
+            code = set_arguments(chat, variables, calls, err);
         if (code)
             break;
     }

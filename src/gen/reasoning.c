@@ -7,12 +7,20 @@
 #include <string.h>
 
 static const struct mxc_reasoning_marks known[] = {
-    {"<think>", "</think>"},
-    {"<thinking>", "</thinking>"},
-    {"[THINK]", "[/THINK]"},
-    {"<seed:think>", "</seed:think>"},
-    {"<|START_THINKING|>", "<|END_THINKING|>"},
-    {"<reasoning>", "</reasoning>"},
+    {.open = "<|channel|>analysis<|message|>",
+     .close = "<|end|>",
+     .channels = true,
+     .shown = {"<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>", "<|call|>",
+               "<|return|>"}},
+    {.open = "<|channel>thought", .close = "<channel|>", .shown = {"<|channel>"}},
+    {.open = "<think>", .close = "</think>"},
+    {.open = "<thinking>", .close = "</thinking>"},
+    {.open = "[THINK]", .close = "[/THINK]"},
+    {.open = "<seed:think>", .close = "</seed:think>"},
+    {.open = "<mm:think>", .close = "</mm:think>"},
+    {.open = "<|START_THINKING|>", .close = "<|END_THINKING|>"},
+    {.open = "<|inner_prefix|>", .close = "<|inner_suffix|>"},
+    {.open = "<reasoning>", .close = "</reasoning>"},
 };
 
 static bool contains(struct mxc_str text, const char *needle) {
@@ -23,7 +31,8 @@ const struct mxc_reasoning_marks *
 mxc_reasoning_find(struct mxc_str template_text,
                    bool (*has_token)(void *user, const char *spelling), void *user) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (contains(template_text, known[i].open) || contains(template_text, known[i].close))
+        if (contains(template_text, known[i].open) ||
+            (!known[i].channels && contains(template_text, known[i].close)))
             return &known[i];
     for (size_t i = 0; has_token && i < sizeof known / sizeof *known; i++)
         if (has_token(user, known[i].open) && has_token(user, known[i].close))
@@ -44,6 +53,7 @@ bool mxc_reasoning_is_open(const struct mxc_reasoning_marks *marks, struct mxc_s
 void mxc_reasoning_init(struct mxc_reasoning *split, const struct mxc_reasoning_marks *marks,
                         bool inside) {
     *split = (struct mxc_reasoning){.marks = marks, .inside = marks && inside};
+    split->state = split->inside; /* of channels: 1 is inside a body */
     mxc_buf_init(&split->held, 1 << 24);
 }
 
@@ -120,7 +130,9 @@ static enum mxc_code consume(struct mxc_reasoning *s, bool more, struct mxc_buf 
                              struct mxc_buf *thought, struct mxc_err *err) {
     const char *text = mxc_buf_text(&s->held);
     size_t at = 0, length = s->held.length;
-    while (at < length) {
+    if (s->marks->channels)
+        at = mxc_channels_consume(s, text, length, more, answer, thought);
+    while (at < length && !s->marks->channels) {
         size_t n = length - at;
         if (s->answered) {
             (void)mxc_buf_append(answer, text + at, n);
@@ -149,7 +161,7 @@ static enum mxc_code consume(struct mxc_reasoning *s, bool more, struct mxc_buf 
 enum mxc_code mxc_reasoning_push(struct mxc_reasoning *s, const char *text, size_t length,
                                  struct mxc_buf *answer, struct mxc_buf *thought,
                                  struct mxc_err *err) {
-    if (!s->marks || (s->answered && !s->held.length)) {
+    if (!s->marks || (!s->marks->channels && s->answered && !s->held.length)) {
         (void)mxc_buf_append(answer, text, length);
         return mxc_buf_status(answer, err);
     }

@@ -10,8 +10,15 @@
 
 #include <stdbool.h>
 
-struct mxc_reasoning_marks {
-    const char *open, *close; /* static */
+enum { MXC_MAX_MARK_TOKENS = 8 };
+struct mxc_reasoning_marks { /* all static */
+    const char *open, *close;
+    /* gpt-oss: every message has a header "<|channel|>analysis<|message|>" and the like. Messages
+     * to functions come out in the answer as "<|channel|>commentary
+     * to=NAME<|message|>{...}<|call|>", whatever the order of the header was; the shape "harmony"
+     * of tools.h reads them. */
+    bool channels;
+    const char *shown[MXC_MAX_MARK_TOKENS]; /* special tokens of the marks, other than the marks */
 };
 /* The marks that a chat template (or, when it shows none, a vocabulary) speaks of; NULL: none.
  * has_token may be NULL. */
@@ -28,6 +35,8 @@ struct mxc_reasoning {
     bool closed;   /* a mark was closed: white space before the answer is dropped */
     bool started;  /* inside: something other than white space came */
     struct mxc_buf held;
+    unsigned char state; /* from here on: channels */
+    bool to_function, has_answer, has_thought, apart;
 };
 
 /* inside: the prompt ended with an open mark. */
@@ -40,5 +49,10 @@ enum mxc_code mxc_reasoning_push(struct mxc_reasoning *split, const char *text, 
                                  struct mxc_err *err) MXC_MUST;
 enum mxc_code mxc_reasoning_finish(struct mxc_reasoning *split, struct mxc_buf *answer,
                                    struct mxc_buf *thought, struct mxc_err *err) MXC_MUST;
+
+/* Of one text that is read on, for marks with channels: how many bytes are dealt with. (channels.c)
+ */
+size_t mxc_channels_consume(struct mxc_reasoning *split, const char *text, size_t length, bool more,
+                            struct mxc_buf *answer, struct mxc_buf *thought);
 
 #endif

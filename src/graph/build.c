@@ -105,10 +105,11 @@ static bool grow(struct mxc_graph *g, void *array, int32_t n, int32_t *cap, int3
 /* The key of a weight: its name, and where in the tensor it stands. */
 static bool weight_key(const struct mxc_weight *w, const char *name, char *key, size_t size) {
     const struct mxc_weight_view *v = &w->view;
-    int n = !v->n_dims ? snprintf(key, size, "%s", name)
-                       : snprintf(key, size, "%s|%lld,%lld,%lld,%lld,%lld,%d", name,
-                                  (long long)v->stride, (long long)v->row0, (long long)v->row_step,
-                                  (long long)v->col0, (long long)v->col_step, v->transposed);
+    int n = !v->n_dims
+                ? snprintf(key, size, "%s", name)
+                : snprintf(key, size, "%s|%lld,%lld,%lld,%lld,%lld,%d,%d", name,
+                           (long long)v->stride, (long long)v->row0, (long long)v->row_step,
+                           (long long)v->col0, (long long)v->col_step, v->transposed, v->flat);
     return n > 0 && (size_t)n < size;
 }
 
@@ -226,7 +227,7 @@ void mxc_weight_tensor_name(const struct mxc_weight *weight, int64_t i,
                        weight->name, (long long)i, mark + 1);
 }
 
-int mxc_weight_tensor_shape(const struct mxc_weight *weight, int64_t shape[3]) {
+int mxc_weight_tensor_shape(const struct mxc_weight *weight, int64_t shape[MXC_MAX_VIEW_DIMS]) {
     bool viewed = weight->view.n_dims > 0;
     int n_dims = viewed ? weight->view.n_dims : weight->n_dims;
     const int64_t *from = viewed ? weight->view.shape : weight->shape;

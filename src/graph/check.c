@@ -41,9 +41,13 @@ enum mxc_code mxc_kv_check(const struct mxc_kv *kv, struct mxc_err *err) {
 enum mxc_code mxc_graph_check_view(const struct mxc_weight *weight,
                                    const struct mxc_weight_view *view, struct mxc_err *err) {
     bool vector = weight->role == MXC_W_VECTOR;
-    if (view->n_dims < 1 || view->n_dims > 3 || weight->n_dims < 1 || weight->n_dims > 3)
+    if (view->n_dims < 1 || view->n_dims > (view->flat ? MXC_MAX_VIEW_DIMS : 3) ||
+        weight->n_dims < 1 || weight->n_dims > 3)
         return mxc_err_set(err, MXC_E_INTERNAL, "view: %d dimensions of %d", weight->n_dims,
                            view->n_dims);
+    if (view->flat && (view->stride || view->row0 || view->row_step != 1 || view->col0 ||
+                       view->col_step || view->transposed))
+        return mxc_err_set(err, MXC_E_INTERNAL, "view: a flat one has no steps");
     if (view->stride < 0 || view->row0 < 0 || view->row_step < (view->transposed ? 0 : 1) ||
         view->col0 < 0 || view->col_step < (view->transposed ? 1 : 0))
         return mxc_err_set(err, MXC_E_INTERNAL, "view: a stride or step is out of range");
@@ -51,8 +55,8 @@ enum mxc_code mxc_graph_check_view(const struct mxc_weight *weight,
         return mxc_err_set(err, MXC_E_INTERNAL, "view: only a transposed one picks columns");
     if (vector && view->transposed)
         return mxc_err_set(err, MXC_E_INTERNAL, "view: a vector cannot be transposed");
-    if (weight->role == MXC_W_TABLE)
-        return mxc_err_set(err, MXC_E_INTERNAL, "view: of a table");
+    if (weight->role == MXC_W_TABLE && !view->flat)
+        return mxc_err_set(err, MXC_E_INTERNAL, "view: of a table, and not flat");
     return MXC_OK;
 }
 

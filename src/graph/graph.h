@@ -49,12 +49,16 @@ enum mxc_weight_role {
 /* Where a weight's numbers stand when the file's tensor is not the weight itself (fused or
  * transposed matrices). The tensor is seen as [rows, columns], rows being all extents but the last.
  * Row r of slice s is row row0 + s * stride + r * row_step of it; transposed: element (r, c) is at
- * row row0 + s * stride + c and column col0 + r * col_step. A vector counts elements, not rows. */
+ * row row0 + s * stride + c and column col0 + r * col_step. A vector counts elements, not rows.
+ * Flat: the weight's numbers are the tensor's, in the same order, under another shape (a
+ * convolution's kernel as a matrix); all else but row_step = 1 is 0 then. Only of tensors whose
+ * numbers stand alone (mxc_tensor_is_plain). */
+enum { MXC_MAX_VIEW_DIMS = 5 };
 struct mxc_weight_view {
     int n_dims; /* 0: no view, the tensor is the weight */
-    int64_t shape[3];
+    int64_t shape[MXC_MAX_VIEW_DIMS];
     int64_t stride, row0, row_step, col0, col_step;
-    bool transposed;
+    bool transposed, flat;
 };
 struct mxc_weight {
     const char *name; /* logical name, see format/weights.h. A stack whose name holds '*' is one
@@ -229,7 +233,8 @@ struct mxc_graph {
         int32_t slot, terms; /* of the rows it has entries for (slot / divisor: see divisor) */
         int32_t divisor;
         bool weighted; /* every entry comes with a factor */
-        int32_t limit; /* entries are in [-1, limit) (lookup: -1 adds nothing), positions: any */
+        int32_t limit; /* entries are in [-1, limit) (lookup: -1 adds nothing; gather: -1 is a row
+                          of zeros), positions: any */
     } indices[MXC_MAX_INDICES];
     struct mxc_extent ranges[MXC_MAX_RANGES];
     int32_t n_levels;      /* decoders: ADD_LEVEL ops; a spliced row is [1 + n_levels][hidden] */
@@ -337,7 +342,7 @@ int64_t mxc_weight_tensors(const struct mxc_weight *weight);
 enum { MXC_MAX_WEIGHT_NAME = 272 };
 void mxc_weight_tensor_name(const struct mxc_weight *weight, int64_t i,
                             char name[MXC_MAX_WEIGHT_NAME]);
-int mxc_weight_tensor_shape(const struct mxc_weight *weight, int64_t shape[3]);
+int mxc_weight_tensor_shape(const struct mxc_weight *weight, int64_t shape[MXC_MAX_VIEW_DIMS]);
 /* Number of parameters (product of shapes over weights). */
 uint64_t mxc_graph_parameters(const struct mxc_graph *g);
 

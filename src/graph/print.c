@@ -51,7 +51,11 @@ static void print_weight(const struct mxc_graph *g, int32_t id, FILE *out) {
     for (int i = 0; i < w->n_dims; i++)
         (void)fprintf(out, "%s%" PRId64, i ? ", " : "", w->shape[i]);
     (void)fputc(']', out);
-    if (w->view.n_dims) {
+    if (w->view.flat) {
+        (void)fputs(" of", out);
+        for (int i = 0; i < w->view.n_dims; i++)
+            (void)fprintf(out, "%s%" PRId64, i ? " x " : " ", w->view.shape[i]);
+    } else if (w->view.n_dims) {
         const struct mxc_weight_view *v = &w->view;
         (void)fprintf(out, " of rows %" PRId64 "+%" PRId64 "s+%" PRId64 "r", v->row0, v->stride,
                       v->row_step);
@@ -201,6 +205,10 @@ static void print_rope(const struct mxc_rope *r, int32_t index, FILE *out) {
         (void)fprintf(out, ", factor %g", r->factor);
     if (r->freq_factor[0] != 0)
         (void)fputs(", frequency table", out);
+    if (r->sections[0] || r->sections[1] || r->sections[2])
+        (void)fprintf(out, ", sections %d + %d + %d%s%s", r->sections[0], r->sections[1],
+                      r->sections[2], r->sections_interleaved ? ", taking turns" : "",
+                      r->restart ? ", each from the start" : "");
     (void)fprintf(out, "%s\n", r->interleaved ? ", interleaved" : "");
 }
 

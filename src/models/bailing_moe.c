@@ -88,6 +88,7 @@ static const char *const gguf_archs[] = {"bailingmoe", "bailingmoe2", NULL};
 const struct mxc_family mxc_family_bailing_moe = {
     .name = "bailing_moe",
     .summary = "Ling (lite, plus, 2.0)",
+    .notes = "shared and routed experts, groups, norm_head, use_qk_norm",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

@@ -161,6 +161,11 @@ bool mxc_moe_is_dense(const struct mxc_moe_hyper *moe, int32_t layer);
 int32_t mxc_block_moe(const struct mxc_decoder *d, const struct mxc_moe_hyper *moe, int32_t x,
                       int32_t residual);
 
+/* Every weight of the graph in the checkpoint with its shape; errors name the tensor. */
+enum mxc_code mxc_models_check_weights(const struct mxc_graph *graph,
+                                       const struct mxc_weights *weights,
+                                       struct mxc_err *err) MXC_MUST;
+
 /* The name of list (NULL-ended) nearest to text; NULL for an empty list. */
 const char *mxc_models_nearest(const char *text, const char *const *list);
 

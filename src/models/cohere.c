@@ -38,6 +38,7 @@ static const char *const gguf_archs[] = {"command-r", NULL};
 const struct mxc_family mxc_family_cohere = {
     .name = "cohere",
     .summary = "Command-R and Command-R+",
+    .notes = "attention and feed-forward in parallel, layer norms, logit_scale, use_qk_norm",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

@@ -179,6 +179,7 @@ static const char *const gguf_archs[] = {"deepseek2", NULL};
 const struct mxc_family mxc_family_deepseek_v3 = {
     .name = "deepseek_v3",
     .summary = "DeepSeek V2, V3 and R1",
+    .notes = "latent attention (only the latent is kept), shared and routed experts in groups",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

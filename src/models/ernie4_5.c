@@ -26,6 +26,7 @@ static const char *const gguf_archs[] = {"ernie4_5", NULL};
 const struct mxc_family mxc_family_ernie4_5 = {
     .name = "ernie4_5",
     .summary = "ERNIE 4.5 (0.3B, dense)",
+    .notes = "rotation in pairs, use_bias",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

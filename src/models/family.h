@@ -11,6 +11,7 @@
 struct mxc_family {
     const char *name;               /* "llama" */
     const char *summary;            /* one line for `mlxcel arch` */
+    const char *notes;              /* what is special, and the keys that decide it; docs/models.md */
     const char *const *model_types; /* config.json model_type values, NULL-ended */
     const char *const *gguf_archs;  /* general.architecture values, NULL-ended */
     /* Reads hyper-parameters and writes the graph; the weights view is only looked at for what a

@@ -26,6 +26,7 @@ static const char *const gguf_archs[] = {"gemma", NULL};
 const struct mxc_family mxc_family_gemma = {
     .name = "gemma",
     .summary = "Gemma 1 (2B, 7B)",
+    .notes = "embedding times sqrt(hidden), norms 1 + w",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

@@ -51,6 +51,7 @@ static const char *const gguf_archs[] = {"gemma2", NULL};
 const struct mxc_family mxc_family_gemma2 = {
     .name = "gemma2",
     .summary = "Gemma 2 (2B, 9B, 27B)",
+    .notes = "norms before and after, softcaps, windows on every other layer",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

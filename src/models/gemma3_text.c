@@ -85,6 +85,7 @@ static const char *const gguf_archs[] = {"gemma3", NULL};
 const struct mxc_family mxc_family_gemma3_text = {
     .name = "gemma3_text",
     .summary = "Gemma 3 (270M, 1B; text)",
+    .notes = "local and global attention with ropes of their own, norms on the heads of q and k",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

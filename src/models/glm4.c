@@ -35,6 +35,7 @@ static const char *const gguf_archs[] = {"glm4", NULL};
 const struct mxc_family mxc_family_glm4 = {
     .name = "glm4",
     .summary = "GLM-4 (9B, 32B, Z1)",
+    .notes = "norms before and after, half of a head rotated in pairs, fused gate and up",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

@@ -50,6 +50,7 @@ static const char *const gguf_archs[] = {"gpt-oss", NULL};
 const struct mxc_family mxc_family_gpt_oss = {
     .name = "gpt_oss",
     .summary = "gpt-oss (20B, 120B)",
+    .notes = "attention sinks, windows on every other layer, mxfp4 experts with biases",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

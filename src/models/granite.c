@@ -32,6 +32,7 @@ static const char *const gguf_archs[] = {"granite", NULL};
 const struct mxc_family mxc_family_granite = {
     .name = "granite",
     .summary = "Granite 3 (dense)",
+    .notes = "embedding, residual, attention and logit multipliers",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

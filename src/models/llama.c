@@ -17,6 +17,7 @@ static const char *const gguf_archs[] = {"llama", NULL};
 const struct mxc_family mxc_family_llama = {
     .name = "llama",
     .summary = "Llama 1 to 3.3, SmolLM2, TinyLlama",
+    .notes = "biases by config; RoPE scaling linear, dynamic, yarn, llama3",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

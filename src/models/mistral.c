@@ -22,6 +22,7 @@ static const char *const gguf_archs[] = {NULL};
 const struct mxc_family mxc_family_mistral = {
     .name = "mistral",
     .summary = "Mistral 7B and Nemo",
+    .notes = "a window on every layer (default 4096, null: none)",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

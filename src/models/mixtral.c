@@ -40,6 +40,7 @@ static const char *const gguf_archs[] = {NULL};
 const struct mxc_family mxc_family_mixtral = {
     .name = "mixtral",
     .summary = "Mixtral 8x7B and 8x22B",
+    .notes = "softmax over the chosen experts; window when given",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

@@ -28,6 +28,7 @@ static const char *const gguf_archs[] = {"olmo2", NULL};
 const struct mxc_family mxc_family_olmo2 = {
     .name = "olmo2",
     .summary = "OLMo 2",
+    .notes = "norms after, q and k normalised over all heads",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

@@ -23,6 +23,7 @@ static const char *const gguf_archs[] = {"phi3", NULL};
 const struct mxc_family mxc_family_phi3 = {
     .name = "phi3",
     .summary = "Phi-3, Phi-3.5 and Phi-4 (text)",
+    .notes = "fused projections, partial rotation, longrope, window when given",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

@@ -23,6 +23,7 @@ static const char *const gguf_archs[] = {"qwen2", NULL};
 const struct mxc_family mxc_family_qwen2 = {
     .name = "qwen2",
     .summary = "Qwen2 and Qwen2.5",
+    .notes = "biases on q, k, v; windows by use_sliding_window",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

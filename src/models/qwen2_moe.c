@@ -44,6 +44,8 @@ static const char *const gguf_archs[] = {"qwen2moe", NULL};
 const struct mxc_family mxc_family_qwen2_moe = {
     .name = "qwen2_moe",
     .summary = "Qwen1.5 and Qwen2 mixture of experts",
+    .notes = "shared expert with a sigmoid gate; dense layers by decoder_sparse_step and "
+             "mlp_only_layers",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

@@ -26,6 +26,7 @@ static const char *const gguf_archs[] = {"qwen3", NULL};
 const struct mxc_family mxc_family_qwen3 = {
     .name = "qwen3",
     .summary = "Qwen3 (dense)",
+    .notes = "norms on the heads of q and k",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

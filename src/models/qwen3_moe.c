@@ -38,6 +38,7 @@ static const char *const gguf_archs[] = {"qwen3moe", NULL};
 const struct mxc_family mxc_family_qwen3_moe = {
     .name = "qwen3_moe",
     .summary = "Qwen3 mixture of experts (30B-A3B, 235B-A22B)",
+    .notes = "norms on the heads of q and k; norm_topk_prob",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

@@ -78,17 +78,35 @@ enum mxc_code mxc_family_find(const struct mxc_config *config, const struct mxc_
         mxc_models_nearest(type, all));
 }
 
-static enum mxc_code check_weights(const struct mxc_graph *g, const struct mxc_weights *weights,
-                                   struct mxc_err *err) {
+/* A flat view needs numbers that stand alone, and as many of them. */
+static enum mxc_code check_flat(const struct mxc_weight *w, const struct mxc_tensor *tensor,
+                                struct mxc_err *err) {
+    if (!mxc_tensor_is_plain(tensor))
+        return mxc_err_set(err, MXC_E_UNSUPPORTED,
+                           "tensor %s: stored as %s, where plain numbers are needed", tensor->name,
+                           mxc_storage_info(tensor->storage)->name);
+    int64_t want = 1, have = mxc_tensor_rows(tensor) * mxc_tensor_columns(tensor);
+    for (int i = 0; i < w->n_dims; i++)
+        want *= w->shape[i];
+    return want == have ? MXC_OK
+                        : mxc_err_set(err, MXC_E_FORMAT,
+                                      "tensor %s: %lld numbers where the config asks for %lld",
+                                      tensor->name, (long long)have, (long long)want);
+}
+
+enum mxc_code mxc_models_check_weights(const struct mxc_graph *g, const struct mxc_weights *weights,
+                                       struct mxc_err *err) {
     for (int32_t i = 0; i < g->n_weights; i++) {
         const struct mxc_weight *w = &g->weights[i];
-        int64_t shape[3];
+        int64_t shape[MXC_MAX_VIEW_DIMS];
         int n_dims = mxc_weight_tensor_shape(w, shape);
         for (int64_t j = 0; j < mxc_weight_tensors(w); j++) {
             const struct mxc_tensor *tensor;
             char name[MXC_MAX_WEIGHT_NAME];
             mxc_weight_tensor_name(w, j, name);
             enum mxc_code code = mxc_weights_get(weights, name, n_dims, shape, &tensor, err);
+            if (!code && w->view.flat)
+                code = check_flat(w, tensor, err);
             if (code)
                 return code;
         }
@@ -111,7 +129,7 @@ enum mxc_code mxc_model_graph(const struct mxc_config *config, const struct mxc_
             (void)mxc_err_context(err, "%s", source);
         goto out;
     }
-    code = check_weights(g, weights, err);
+    code = mxc_models_check_weights(g, weights, err);
     if (code) {
         (void)mxc_err_context(err, "tensors that %s asks for", source);
         goto out;

@@ -60,6 +60,7 @@ static const char *const gguf_archs[] = {"smollm3", NULL};
 const struct mxc_family mxc_family_smollm3 = {
     .name = "smollm3",
     .summary = "SmolLM3",
+    .notes = "layers without rotation (no_rope_layers)",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

@@ -43,6 +43,7 @@ static const char *const gguf_archs[] = {"stablelm", NULL};
 const struct mxc_family mxc_family_stablelm = {
     .name = "stablelm",
     .summary = "StableLM (3B, 1.6B, 12B)",
+    .notes = "layer norms, partial rotation, use_parallel_residual, qk_layernorm",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

@@ -37,6 +37,7 @@ static const char *const gguf_archs[] = {"starcoder2", NULL};
 const struct mxc_family mxc_family_starcoder2 = {
     .name = "starcoder2",
     .summary = "StarCoder 2",
+    .notes = "layer norms, plain feed-forward, window when given",
     .model_types = model_types,
     .gguf_archs = gguf_archs,
     .build = build,

@@ -4,37 +4,18 @@
  * cannot drift apart. */
 #include "quant/decode.h"
 
-#include "base/half.h"
+#include "quant/float8.h"
+#include "quant/unpack.h"
 
 #include <string.h>
 
-/* Codes [block], scales and biases [block / group]; biases are not written where the format has a
- * zero point. */
-typedef void unpack_fn(const uint8_t *b, uint8_t *codes, float *scales, float *biases);
-
 struct block_format {
-    unpack_fn *unpack;
+    mxc_unpack_fn *unpack;
     struct mxc_group_form form;
 };
 
-static uint16_t load_u16(const uint8_t *p) {
-    return (uint16_t)(p[0] | p[1] << 8);
-}
-
 static uint32_t load_u32(const uint8_t *p) {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static float load_half(const uint8_t *p) {
-    return mxc_f16_to_f32(load_u16(p));
-}
-
-/* 32 codes of 4 bits: number j is the low half of byte j, number j + 16 the high half. */
-static void nibbles32(const uint8_t *qs, uint8_t *codes) {
-    for (int j = 0; j < 16; j++) {
-        codes[j] = qs[j] & 15;
-        codes[j + 16] = qs[j] >> 4;
-    }
 }
 
 /* Adds bit j of high as bit 4 of code j, eight at a time: a byte is copied to eight, each keeps
@@ -51,33 +32,33 @@ static void fifth_bits(uint32_t high, uint8_t *codes) {
 
 static void unpack_q4_0(const uint8_t *b, uint8_t *codes, float *scales, float *biases) {
     (void)biases;
-    scales[0] = load_half(b);
-    nibbles32(b + 2, codes);
+    scales[0] = mxc_load_half(b);
+    mxc_nibbles32(b + 2, codes);
 }
 
 static void unpack_q4_1(const uint8_t *b, uint8_t *codes, float *scales, float *biases) {
-    scales[0] = load_half(b);
-    biases[0] = load_half(b + 2);
-    nibbles32(b + 4, codes);
+    scales[0] = mxc_load_half(b);
+    biases[0] = mxc_load_half(b + 2);
+    mxc_nibbles32(b + 4, codes);
 }
 
 static void unpack_q5_0(const uint8_t *b, uint8_t *codes, float *scales, float *biases) {
     (void)biases;
-    scales[0] = load_half(b);
-    nibbles32(b + 6, codes);
+    scales[0] = mxc_load_half(b);
+    mxc_nibbles32(b + 6, codes);
     fifth_bits(load_u32(b + 2), codes);
 }
 
 static void unpack_q5_1(const uint8_t *b, uint8_t *codes, float *scales, float *biases) {
-    scales[0] = load_half(b);
-    biases[0] = load_half(b + 2);
-    nibbles32(b + 8, codes);
+    scales[0] = mxc_load_half(b);
+    biases[0] = mxc_load_half(b + 2);
+    mxc_nibbles32(b + 8, codes);
     fifth_bits(load_u32(b + 4), codes);
 }
 
 static void unpack_q8_0(const uint8_t *b, uint8_t *codes, float *scales, float *biases) {
     (void)biases;
-    scales[0] = load_half(b);
+    scales[0] = mxc_load_half(b);
     for (int j = 0; j < 32; j++)
         codes[j] = b[2 + j] ^ 128; /* q + 128 in two's complement */
 }
@@ -86,7 +67,7 @@ static void unpack_q8_0(const uint8_t *b, uint8_t *codes, float *scales, float *
  * are the low bits of bytes 0..3 and 4..7; the others take 4 bits from bytes 8..11 and 2 from the
  * top of the first eight. */
 static void k_scales(const uint8_t *b, float *scales, float *biases) {
-    float d = load_half(b), dmin = load_half(b + 2);
+    float d = mxc_load_half(b), dmin = mxc_load_half(b + 2);
     const uint8_t *p = b + 4;
     for (int g = 0; g < 4; g++) {
         scales[g] = d * (float)(p[g] & 63);
@@ -121,7 +102,7 @@ static void unpack_q5_k(const uint8_t *b, uint8_t *codes, float *scales, float *
 
 static void unpack_q6_k(const uint8_t *b, uint8_t *codes, float *scales, float *biases) {
     (void)biases;
-    float d = load_half(b + 208);
+    float d = mxc_load_half(b + 208);
     for (int g = 0; g < 16; g++)
         scales[g] = d * (float)(int8_t)b[192 + g];
     for (int half = 0; half < 2; half++) {
@@ -137,10 +118,21 @@ static void unpack_q6_k(const uint8_t *b, uint8_t *codes, float *scales, float *
 }
 
 static const struct block_format formats[MXC_N_STORAGES] = {
-    [MXC_ST_Q4_0] = {unpack_q4_0, {32, 4, 8}},   [MXC_ST_Q4_1] = {unpack_q4_1, {32, 4, -1}},
-    [MXC_ST_Q5_0] = {unpack_q5_0, {32, 5, 16}},  [MXC_ST_Q5_1] = {unpack_q5_1, {32, 5, -1}},
-    [MXC_ST_Q8_0] = {unpack_q8_0, {32, 8, 128}}, [MXC_ST_Q4_K] = {unpack_q4_k, {32, 4, -1}},
-    [MXC_ST_Q5_K] = {unpack_q5_k, {32, 5, -1}},  [MXC_ST_Q6_K] = {unpack_q6_k, {16, 6, 32}},
+    [MXC_ST_Q4_0] = {unpack_q4_0, {32, 4, 8, NULL}},
+    [MXC_ST_Q4_1] = {unpack_q4_1, {32, 4, -1, NULL}},
+    [MXC_ST_Q5_0] = {unpack_q5_0, {32, 5, 16, NULL}},
+    [MXC_ST_Q5_1] = {unpack_q5_1, {32, 5, -1, NULL}},
+    [MXC_ST_Q8_0] = {unpack_q8_0, {32, 8, 128, NULL}},
+    [MXC_ST_Q4_K] = {unpack_q4_k, {32, 4, -1, NULL}},
+    [MXC_ST_Q5_K] = {unpack_q5_k, {32, 5, -1, NULL}},
+    [MXC_ST_Q6_K] = {unpack_q6_k, {16, 6, 32, NULL}},
+    [MXC_ST_Q2_K] = {mxc_unpack_q2_k, {16, 2, -1, NULL}},
+    [MXC_ST_Q3_K] = {mxc_unpack_q3_k, {16, 3, 4, NULL}},
+    [MXC_ST_IQ4_NL] = {mxc_unpack_iq4_nl, {32, 4, 0, mxc_table_iq4}},
+    [MXC_ST_IQ4_XS] = {mxc_unpack_iq4_xs, {32, 4, 0, mxc_table_iq4}},
+    [MXC_ST_MXFP4_BLOCK] = {mxc_unpack_mxfp4, {32, 4, 0, mxc_table_e2m1}},
+    [MXC_ST_TQ1_0] = {mxc_unpack_tq1_0, {32, 2, 1, NULL}},
+    [MXC_ST_TQ2_0] = {mxc_unpack_tq2_0, {32, 2, 1, NULL}},
 };
 
 static void decode_f32(const uint8_t *data, size_t n, float *out) {
@@ -191,35 +183,57 @@ static void decode_bool(const uint8_t *data, size_t n, float *out) {
         out[i] = data[i] ? 1.0f : 0.0f;
 }
 
+static void decode_e4m3(const uint8_t *data, size_t n, float *out) {
+    for (size_t i = 0; i < n; i++)
+        out[i] = mxc_e4m3_to_f32(data[i]);
+}
+
+static void decode_e5m2(const uint8_t *data, size_t n, float *out) {
+    for (size_t i = 0; i < n; i++)
+        out[i] = mxc_e5m2_to_f32(data[i]);
+}
+
+static void decode_e8m0(const uint8_t *data, size_t n, float *out) {
+    for (size_t i = 0; i < n; i++)
+        out[i] = 2 * mxc_e8m0_half(data[i]);
+}
+
 typedef void plain_fn(const uint8_t *data, size_t n, float *out);
 static plain_fn *const plains[MXC_N_STORAGES] = {
-    [MXC_ST_F32] = decode_f32,   [MXC_ST_F16] = decode_f16, [MXC_ST_BF16] = decode_bf16,
-    [MXC_ST_F64] = decode_f64,   [MXC_ST_I8] = decode_i8,   [MXC_ST_U8] = decode_u8,
-    [MXC_ST_I16] = decode_i16,   [MXC_ST_U16] = decode_u16, [MXC_ST_I32] = decode_i32,
-    [MXC_ST_U32] = decode_u32,   [MXC_ST_I64] = decode_i64, [MXC_ST_U64] = decode_u64,
-    [MXC_ST_BOOL] = decode_bool,
+    [MXC_ST_F32] = decode_f32,      [MXC_ST_F16] = decode_f16,      [MXC_ST_BF16] = decode_bf16,
+    [MXC_ST_F64] = decode_f64,      [MXC_ST_I8] = decode_i8,        [MXC_ST_U8] = decode_u8,
+    [MXC_ST_I16] = decode_i16,      [MXC_ST_U16] = decode_u16,      [MXC_ST_I32] = decode_i32,
+    [MXC_ST_U32] = decode_u32,      [MXC_ST_I64] = decode_i64,      [MXC_ST_U64] = decode_u64,
+    [MXC_ST_BOOL] = decode_bool,    [MXC_ST_F8_E4M3] = decode_e4m3, [MXC_ST_F8_E5M2] = decode_e5m2,
+    [MXC_ST_F8_E8M0] = decode_e8m0,
 };
+
+static void decode_group(const struct mxc_group_form *form, const uint8_t *codes, float scale,
+                         float bias, float *out) {
+    const size_t n = form->group;
+    if (form->table) {
+        for (size_t j = 0; j < n; j++)
+            out[j] = scale * (float)form->table[codes[j]];
+    } else if (form->zero_point >= 0) {
+        for (size_t j = 0; j < n; j++)
+            out[j] = scale * (float)(codes[j] - form->zero_point);
+    } else {
+        for (size_t j = 0; j < n; j++)
+            out[j] = scale * (float)codes[j] + bias;
+    }
+}
 
 static void decode_blocks(enum mxc_storage storage, const uint8_t *data, size_t n, float *out) {
     const struct block_format *format = &formats[storage];
     const struct mxc_storage_info *info = mxc_storage_info(storage);
     const size_t group = format->form.group, n_groups = info->block / group;
-    const int zero = format->form.zero_point;
     uint8_t codes[MXC_QUANT_MAX_BLOCK];
-    float scales[16], biases[16];
+    float scales[16], biases[16] = {0};
     for (size_t i = 0; i < n; i += info->block, data += info->block_bytes) {
         format->unpack(data, codes, scales, biases);
-        for (size_t g = 0; g < n_groups; g++) {
-            const uint8_t *c = codes + g * group;
-            float *o = out + i + g * group, s = scales[g];
-            if (zero >= 0) {
-                for (size_t j = 0; j < group; j++)
-                    o[j] = s * (float)(c[j] - zero);
-            } else {
-                for (size_t j = 0; j < group; j++)
-                    o[j] = s * (float)c[j] + biases[g];
-            }
-        }
+        for (size_t g = 0; g < n_groups; g++)
+            decode_group(&format->form, codes + g * group, scales[g], biases[g],
+                         out + i + g * group);
     }
 }
 
@@ -246,6 +260,6 @@ void mxc_quant_groups(enum mxc_storage storage, const uint8_t *data, size_t n,
     for (size_t i = 0, g = 0; i < n; i += info->block, g += n_groups, data += info->block_bytes) {
         format->unpack(data, out->codes + i, out->scales + g, out->biases + g);
         for (size_t j = g; zero >= 0 && j < g + n_groups; j++)
-            out->biases[j] = -(float)zero * out->scales[j];
+            out->biases[j] = zero ? -(float)zero * out->scales[j] : 0;
     }
 }

@@ -3,6 +3,7 @@
  * bits codes cross byte and word borders. Groups are multiples of 32, so a row is a whole number of
  * runs of eight codes in `bits` bytes. */
 #include "quant/decode.h"
+#include "quant/unpack.h"
 
 #include <string.h>
 
@@ -29,7 +30,7 @@ static inline void unpack_bits(const uint8_t *p, size_t n, unsigned bits, uint8_
 }
 
 /* Constant bits per case, so that each becomes straight-line code. */
-static void unpack(const uint8_t *p, size_t n, uint32_t bits, uint8_t *codes) {
+void mxc_unpack_stream(const uint8_t *p, size_t n, uint32_t bits, uint8_t *codes) {
     switch (bits) {
     case 2:
         unpack_bits(p, n, 2, codes);
@@ -54,7 +55,7 @@ static void unpack(const uint8_t *p, size_t n, uint32_t bits, uint8_t *codes) {
 
 void mxc_mlx_groups(const struct mxc_mlx_row *row, const struct mxc_group_row *out) {
     size_t n_groups = row->n / row->group;
-    unpack(row->codes, row->n, row->bits, out->codes);
+    mxc_unpack_stream(row->codes, row->n, row->bits, out->codes);
     mxc_quant_decode(row->scale_storage, row->scales, n_groups, out->scales);
     mxc_quant_decode(row->scale_storage, row->biases, n_groups, out->biases);
 }
@@ -66,7 +67,7 @@ void mxc_mlx_decode(const struct mxc_mlx_row *row, float *out) {
         float scale, bias;
         mxc_quant_decode(row->scale_storage, row->scales + g * width, 1, &scale);
         mxc_quant_decode(row->scale_storage, row->biases + g * width, 1, &bias);
-        unpack(row->codes + i * row->bits / 8, row->group, row->bits, codes);
+        mxc_unpack_stream(row->codes + i * row->bits / 8, row->group, row->bits, codes);
         for (size_t j = 0; j < row->group; j++)
             out[i + j] = scale * (float)codes[j] + bias;
     }

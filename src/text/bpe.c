@@ -6,7 +6,7 @@
 #include "text/bpe.h"
 
 #include "base/mem.h"
-#include "text/bytes.h"
+#include "base/byte_chars.h"
 
 #include <string.h>
 
@@ -16,7 +16,8 @@ enum {
     CACHE_IDS = 10,
     CACHE_MIN = 64,
     CACHE_MAX = 16384,
-    META_BYTES = 3
+    META_BYTES = 3,
+    MAX_AFFIX = 64
 };
 
 #define NO_RANK UINT32_MAX
@@ -30,6 +31,8 @@ struct mxc_bpe {
     uint32_t byte_ids[256]; /* byte-level symbol, or <0xNN> token; NO_ID: none */
     uint32_t ascii_ids[128];
     bool cut_at_meta, all_bytes;
+    bool by_score; /* any pair that makes a token merges, best score first */
+    bool affixes;  /* symbols are spelled with a prefix or suffix by their place in the word */
 };
 
 struct symbol {
@@ -50,8 +53,11 @@ struct mxc_bpe_scratch {
     struct symbol *symbols;
     uint64_t *heap;
     size_t n_symbols, capacity, n_heap, heap_capacity;
+    uint64_t steps; /* pairs that were looked at */
     struct word *cache;
     size_t cache_mask;
+    char *mapped; /* MXC_TOK_TIKTOKEN: the word as its tokens are spelled */
+    size_t mapped_capacity;
 };
 
 bool mxc_ids_push(struct mxc_ids *ids, uint32_t id) {
@@ -146,6 +152,8 @@ static bool meta_inside(struct mxc_str s) {
 }
 
 static bool can_cut(const struct mxc_tokdesc *d) {
+    if (d->word_prefix.length || d->word_suffix.length)
+        return false;
     if (d->model == MXC_TOK_SPM) {
         for (uint32_t id = 0; id < d->n_ids; id++)
             if (meta_inside(mxc_tokdesc_bytes(d, id)))
@@ -163,13 +171,18 @@ static uint32_t find_plain(const struct mxc_tokdesc *d, const char *bytes, size_
     return id != NO_ID && is_control(d, id) ? NO_ID : id;
 }
 
+/* Vocabularies whose tokens are spelled in GPT-2's map of bytes. */
+static bool spelled_bytes(const struct mxc_tokdesc *d) {
+    return d->model == MXC_TOK_BPE_BYTES || d->model == MXC_TOK_TIKTOKEN;
+}
+
 static void find_byte_ids(struct mxc_bpe *bpe) {
     const struct mxc_tokdesc *d = bpe->desc;
     bpe->all_bytes = true;
     for (unsigned b = 0; b < 256; b++) {
         char spelling[8];
         size_t n;
-        if (d->model == MXC_TOK_BPE_BYTES) {
+        if (spelled_bytes(d)) {
             n = mxc_utf8_encode(mxc_byte_to_cp((uint8_t)b), spelling);
             bpe->byte_ids[b] = find_plain(d, spelling, n);
         } else {
@@ -193,14 +206,25 @@ enum mxc_code mxc_bpe_new(const struct mxc_tokdesc *desc, struct mxc_bpe **out,
     if (!bpe)
         return mxc_err_nomem(err);
     bpe->desc = desc;
+    if (desc->word_prefix.length > MAX_AFFIX || desc->word_suffix.length > MAX_AFFIX) {
+        mxc_mem_free(bpe);
+        return mxc_err_set(err, MXC_E_UNSUPPORTED,
+                           "a prefix or suffix of words of more than %d bytes", MAX_AFFIX);
+    }
     enum mxc_code code = build_merges(bpe, err);
     if (code) {
         mxc_bpe_free(bpe);
         return code;
     }
     find_byte_ids(bpe);
-    bpe->cut_at_meta = desc->model != MXC_TOK_BPE_BYTES && can_cut(desc) &&
-                       find_plain(desc, meta, META_BYTES) != NO_ID;
+    bpe->by_score = desc->model == MXC_TOK_SPM || desc->model == MXC_TOK_TIKTOKEN;
+    bpe->affixes = desc->word_prefix.length || desc->word_suffix.length;
+    bpe->cut_at_meta =
+        !spelled_bytes(desc) && can_cut(desc) && find_plain(desc, meta, META_BYTES) != NO_ID;
+    if (desc->model == MXC_TOK_TIKTOKEN && !bpe->all_bytes) {
+        mxc_bpe_free(bpe);
+        return mxc_err_set(err, MXC_E_FORMAT, "the vocabulary lacks some of the 256 bytes");
+    }
     *out = bpe;
     return MXC_OK;
 }
@@ -233,7 +257,12 @@ void mxc_bpe_scratch_free(struct mxc_bpe_scratch *scratch) {
     mxc_mem_free(scratch->symbols);
     mxc_mem_free(scratch->heap);
     mxc_mem_free(scratch->cache);
+    mxc_mem_free(scratch->mapped);
     mxc_mem_free(scratch);
+}
+
+uint64_t mxc_bpe_steps(const struct mxc_bpe_scratch *scratch) {
+    return scratch->steps;
 }
 
 /* Symbols */
@@ -259,6 +288,28 @@ static void put(struct mxc_bpe_scratch *s, uint32_t id, size_t start, size_t len
     x->length = (uint32_t)length;
 }
 
+/* Id of a character spelled with what its place in the word asks for; affixes are short. */
+static uint32_t find_affixed(const struct mxc_bpe *bpe, const char *text, size_t n, bool first,
+                             bool last) {
+    const struct mxc_tokdesc *d = bpe->desc;
+    struct mxc_str before = first ? MXC_STR("") : d->word_prefix;
+    struct mxc_str after = last ? d->word_suffix : MXC_STR("");
+    char spelling[2 * MAX_AFFIX + 8], *p = spelling;
+    if (before.length)
+        memcpy(p, before.ptr, before.length);
+    p += before.length;
+    if (d->model == MXC_TOK_BPE_BYTES) {
+        p += mxc_utf8_encode(mxc_byte_to_cp((uint8_t)text[0]), p);
+    } else {
+        memcpy(p, text, n);
+        p += n;
+    }
+    if (after.length)
+        memcpy(p, after.ptr, after.length);
+    p += after.length;
+    return find_plain(d, spelling, (size_t)(p - spelling));
+}
+
 /* Room for `length` symbols is there: a character gives at most as many symbols as bytes. */
 static void split_chars(const struct mxc_bpe *bpe, struct mxc_bpe_scratch *s, const char *text,
                         size_t length) {
@@ -268,8 +319,11 @@ static void split_chars(const struct mxc_bpe *bpe, struct mxc_bpe_scratch *s, co
         unsigned char c = (unsigned char)text[i];
         size_t n = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
         uint32_t id;
-        if (d->model == MXC_TOK_BPE_BYTES) {
+        if (d->model == MXC_TOK_BPE_BYTES)
             n = 1;
+        if (bpe->affixes) {
+            id = find_affixed(bpe, text + i, n, i == 0, i + n == length);
+        } else if (d->model == MXC_TOK_BPE_BYTES) {
             id = bpe->byte_ids[c];
         } else {
             id = n == 1 ? bpe->ascii_ids[c] : find_plain(d, text + i, n);
@@ -309,7 +363,7 @@ static uint32_t score_rank(float score) {
 static inline void rank_pair(const struct mxc_bpe *bpe, const char *text, struct symbol *a,
                              const struct symbol *b) {
     const struct mxc_tokdesc *d = bpe->desc;
-    if (d->model != MXC_TOK_SPM) {
+    if (!bpe->by_score) {
         a->rank = find_merge(bpe, a->id, b->id);
         a->result = a->rank == NO_RANK ? NO_ID : d->merges[a->rank].result;
         return;
@@ -323,6 +377,7 @@ static inline void rank_pair(const struct mxc_bpe *bpe, const char *text, struct
 static void merge_short(const struct mxc_bpe *bpe, struct mxc_bpe_scratch *s, const char *text) {
     struct symbol *x = s->symbols;
     size_t n = s->n_symbols;
+    s->steps += n * n;
     for (size_t i = 0; i + 1 < n; i++)
         rank_pair(bpe, text, &x[i], &x[i + 1]);
     if (n)
@@ -390,6 +445,7 @@ static uint64_t heap_pop(struct mxc_bpe_scratch *s) {
 static bool offer(const struct mxc_bpe *bpe, struct mxc_bpe_scratch *s, const char *text,
                   int32_t at) {
     struct symbol *a = &s->symbols[at];
+    s->steps++;
     a->rank = NO_RANK;
     if (a->next < 0)
         return true;
@@ -464,11 +520,29 @@ static uint32_t find_whole(const struct mxc_tokdesc *d, const char *text, size_t
     size_t n = 0;
     if (length > d->max_token_bytes || length > sizeof spelling / 2)
         return NO_ID;
-    for (size_t i = 0; i < length && d->model == MXC_TOK_BPE_BYTES; i++)
+    for (size_t i = 0; i < length && spelled_bytes(d); i++)
         n += mxc_utf8_encode(mxc_byte_to_cp((uint8_t)text[i]), spelling + n);
-    uint32_t id =
-        d->model == MXC_TOK_BPE_BYTES ? find_plain(d, spelling, n) : find_plain(d, text, length);
+    uint32_t id = spelled_bytes(d) ? find_plain(d, spelling, n) : find_plain(d, text, length);
     return id != NO_ID && d->tokens[id].type == MXC_TOKEN_NORMAL ? id : NO_ID;
+}
+
+/* The word as its tokens are spelled, with one symbol per byte; room for the symbols is there. */
+static bool split_mapped(const struct mxc_bpe *bpe, struct mxc_bpe_scratch *s, const char *text,
+                         size_t length) {
+    if (s->mapped_capacity < 2 * length) {
+        char *p = mxc_mem_realloc(s->mapped, length, 2);
+        if (!p)
+            return false;
+        s->mapped = p;
+        s->mapped_capacity = 2 * length;
+    }
+    for (size_t i = 0, at = 0; i < length; i++) {
+        uint8_t byte = (uint8_t)text[i];
+        size_t n = mxc_utf8_encode(mxc_byte_to_cp(byte), s->mapped + at);
+        put(s, bpe->byte_ids[byte], at, n);
+        at += n;
+    }
+    return true;
 }
 
 static enum mxc_code encode_word(const struct mxc_bpe *bpe, struct mxc_bpe_scratch *s,
@@ -482,7 +556,13 @@ static enum mxc_code encode_word(const struct mxc_bpe *bpe, struct mxc_bpe_scrat
     s->n_symbols = 0;
     if (!reserve(s, length))
         return mxc_err_nomem(err);
-    split_chars(bpe, s, text, length);
+    if (bpe->desc->model == MXC_TOK_TIKTOKEN) {
+        if (!split_mapped(bpe, s, text, length))
+            return mxc_err_nomem(err);
+        text = s->mapped;
+    } else {
+        split_chars(bpe, s, text, length);
+    }
     if (s->n_symbols <= SHORT_PIECE) {
         merge_short(bpe, s, text);
     } else {

@@ -18,6 +18,8 @@ void mxc_bpe_free(struct mxc_bpe *bpe);
 enum mxc_code mxc_bpe_scratch_new(size_t text_bytes, struct mxc_bpe_scratch **out,
                                   struct mxc_err *err) MXC_MUST;
 void mxc_bpe_scratch_free(struct mxc_bpe_scratch *scratch);
+/* Pairs looked at so far (n * n for short pieces): what the work is counted in by tests. */
+uint64_t mxc_bpe_steps(const struct mxc_bpe_scratch *scratch);
 /* Appends the ids of text (well-formed UTF-8, not empty, shorter than 2^31). */
 enum mxc_code mxc_bpe_encode(const struct mxc_bpe *bpe, struct mxc_bpe_scratch *scratch,
                              const char *text, size_t length, struct mxc_ids *ids,

@@ -5,7 +5,7 @@
 #include "text/tokenizer.h"
 #include "text/tokenizer_priv.h"
 
-#include "text/bytes.h"
+#include "base/byte_chars.h"
 
 #include <string.h>
 
@@ -83,41 +83,70 @@ static enum mxc_code unfit(struct mxc_err *err, const char *what) {
     return mxc_err_set(err, MXC_E_UNSUPPORTED, "decoder %s is not supported", what);
 }
 
+/* A step on the text of one token. */
+static enum mxc_code plan_text(struct mxc_decode_plan *p, const struct mxc_tok_step *s, bool fused,
+                               struct mxc_err *err) {
+    if (fused || p->n_strip || p->mode == MXC_DECODE_BYTE_LEVEL)
+        return unfit(err, "Replace, Metaspace, WordPiece, CTC or BPEDecoder after Fuse");
+    if (s->is_regex)
+        return unfit(err, "Replace with a regular expression");
+    if ((s->kind == MXC_TOK_REPLACE || s->kind == MXC_TOK_METASPACE) && !s->pattern.length)
+        return unfit(err, "Replace with an empty pattern");
+    if (p->n_texts == sizeof p->texts / sizeof *p->texts)
+        return unfit(err, "of more than 8 steps on tokens");
+    p->texts[p->n_texts++] = s;
+    p->hold_space |= s->kind == MXC_TOK_WORD_SUFFIX;
+    p->drop_repeats |= s->kind == MXC_TOK_CTC;
+    return MXC_OK;
+}
+
 enum mxc_code mxc_decode_plan_init(struct mxc_decode_plan *plan, const struct mxc_tokdesc *desc,
                                    struct mxc_err *err) {
     struct mxc_decode_plan p = {.join_spaces = !desc->has_decoder};
-    bool fused = false;
-    for (size_t i = 0; i < desc->decoders.count; i++) {
+    bool fused = false, spm = desc->model == MXC_TOK_SPM || desc->sentencepiece;
+    enum mxc_code code = MXC_OK;
+    for (size_t i = 0; i < desc->decoders.count && !code; i++) {
         const struct mxc_tok_step *s = &desc->decoders.items[i];
-        bool text = s->kind == MXC_TOK_REPLACE || s->kind == MXC_TOK_METASPACE;
-        if (s->kind == MXC_TOK_BYTE_LEVEL && p.n_texts)
-            return unfit(err, "ByteLevel after Replace or Metaspace");
-        if (text && (fused || p.n_strip || p.mode == MXC_DECODE_BYTE_LEVEL))
-            return unfit(err, "Replace or Metaspace after Fuse");
-        if (text && s->is_regex)
-            return unfit(err, "Replace with a regular expression");
-        if (text && (!s->pattern.length || p.n_texts == sizeof p.texts / sizeof *p.texts))
-            return unfit(err, "Replace with an empty pattern, or more than 8 of them,");
-        if (text) {
-            p.texts[p.n_texts++] = s;
-        } else if (s->kind == MXC_TOK_BYTE_LEVEL || s->kind == MXC_TOK_BYTE_FALLBACK) {
+        bool whole = fused || p.mode == MXC_DECODE_BYTE_LEVEL;
+        switch (s->kind) {
+        case MXC_TOK_BYTE_LEVEL:
+        case MXC_TOK_BYTE_FALLBACK:
+            if (s->kind == MXC_TOK_BYTE_LEVEL && p.n_texts)
+                return unfit(err, "ByteLevel after Replace or Metaspace");
             if (p.mode != MXC_DECODE_PLAIN || fused)
                 return unfit(err, "ByteLevel or ByteFallback at this place");
-            bool level = s->kind == MXC_TOK_BYTE_LEVEL;
-            p.mode = level ? MXC_DECODE_BYTE_LEVEL : MXC_DECODE_BYTE_FALLBACK;
-        } else if (s->kind == MXC_TOK_FUSE) {
+            p.mode =
+                s->kind == MXC_TOK_BYTE_LEVEL ? MXC_DECODE_BYTE_LEVEL : MXC_DECODE_BYTE_FALLBACK;
+            break;
+        case MXC_TOK_FUSE:
             fused = true;
-        } else if (s->kind == MXC_TOK_STRIP) {
-            bool whole = fused || p.mode == MXC_DECODE_BYTE_LEVEL;
-            if (!whole || s->n_stop || p.n_strip)
-                return unfit(err, "Strip before Fuse, at the end, or twice");
+            break;
+        case MXC_TOK_STRIP:
+            if (whole && (s->n_stop || p.n_strip))
+                return unfit(err, "Strip at the end of fused text, or twice");
+            if (!whole) {
+                code = plan_text(&p, s, fused, err);
+                break;
+            }
             p.strip = s->content;
             p.n_strip = s->n_start;
-        } else {
+            p.strip_again = s->strip_extra;
+            break;
+        case MXC_TOK_REPLACE:
+        case MXC_TOK_METASPACE:
+        case MXC_TOK_WORDS:
+        case MXC_TOK_CTC:
+        case MXC_TOK_WORD_SUFFIX:
+            code = plan_text(&p, s, fused, err);
+            break;
+        default:
             return mxc_err_set(err, MXC_E_INTERNAL, "step %d is no decoder", (int)s->kind);
         }
     }
-    p.whole_runs = p.mode == MXC_DECODE_BYTE_FALLBACK && desc->model != MXC_TOK_SPM;
+    if (code)
+        return code;
+    p.whole_runs = p.mode == MXC_DECODE_BYTE_FALLBACK && !spm;
+    p.strip_tokens = spm;
     *plan = p;
     return MXC_OK;
 }
@@ -127,7 +156,8 @@ static int byte_token(const struct mxc_tokdesc *desc, uint32_t id) {
     struct mxc_str s = mxc_tokdesc_bytes(desc, id);
     if (s.length != 6 || memcmp(s.ptr, "<0x", 3) || s.ptr[5] != '>')
         return -1;
-    if (desc->model == MXC_TOK_SPM && desc->tokens[id].type != MXC_TOKEN_BYTE)
+    bool spm = desc->model == MXC_TOK_SPM || desc->sentencepiece;
+    if (spm && desc->tokens[id].type != MXC_TOKEN_BYTE)
         return -1;
     int h = mxc_hex_digit(s.ptr[3]), l = mxc_hex_digit(s.ptr[4]);
     return h < 0 || l < 0 ? -1 : h * 16 + l;
@@ -149,14 +179,11 @@ static void unmap(struct mxc_str s, struct mxc_buf *out) {
     }
 }
 
-/* One Replace or Metaspace over buf[from, length), in place through a copy at its end. */
-static void replace(const struct mxc_tok_step *step, bool first, struct mxc_buf *buf, size_t from) {
-    struct mxc_str pat = step->pattern, with = step->content;
-    if (step->kind == MXC_TOK_METASPACE)
-        with = first && step->prepend != MXC_TOK_PREPEND_NEVER ? MXC_STR("") : MXC_STR(" ");
+/* Replaces pat in buf[from, length), in place through a copy at its end. */
+static void replace(struct mxc_buf *buf, size_t from, struct mxc_str pat, struct mxc_str with) {
     size_t end = buf->length, at = from;
     bool hit = false;
-    for (size_t i = from; i + pat.length <= end && !hit; i++)
+    for (size_t i = from; i + pat.length <= end && pat.length && !hit; i++)
         hit = !memcmp(buf->data + i, pat.ptr, pat.length);
     if (!hit)
         return;
@@ -173,6 +200,89 @@ static void replace(const struct mxc_tok_step *step, bool first, struct mxc_buf 
     memmove(buf->data + from, buf->data + end, buf->length - end);
     buf->length -= end - from;
     buf->data[buf->length] = 0;
+}
+
+static void cut(struct mxc_buf *buf, size_t from, size_t n) {
+    memmove(buf->data + from, buf->data + from + n, buf->length - from - n);
+    buf->length -= n;
+    buf->data[buf->length] = 0;
+}
+
+/* What the reference does to English text that was cut into words. */
+static void clean_up(struct mxc_buf *buf, size_t from) {
+    static const struct {
+        const char *what, *with;
+    } rules[] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+                 {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+                 {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules && !buf->failed; i++)
+        replace(buf, from, mxc_str_of(rules[i].what), mxc_str_of(rules[i].with));
+}
+
+static void join_word(const struct mxc_tok_step *step, bool first, struct mxc_buf *buf,
+                      size_t from) {
+    struct mxc_str prefix = step->content;
+    size_t n = buf->length - from;
+    if (first)
+        return;
+    if (n >= prefix.length && !memcmp(buf->data + from, prefix.ptr, prefix.length)) {
+        cut(buf, from, prefix.length);
+    } else if (mxc_buf_putc(buf, ' ')) {
+        memmove(buf->data + from + 1, buf->data + from, n);
+        buf->data[from] = ' ';
+    }
+}
+
+/* Up to n_start copies of the character go from the beginning, n_stop from the end. */
+static void strip_token(const struct mxc_tok_step *step, struct mxc_buf *buf, size_t from) {
+    struct mxc_str c = step->content;
+    if (!c.length)
+        return;
+    for (uint32_t i = 0; i < step->n_start && buf->length - from >= c.length; i++) {
+        if (memcmp(buf->data + from, c.ptr, c.length))
+            break;
+        cut(buf, from, c.length);
+    }
+    for (uint32_t i = 0; i < step->n_stop && buf->length - from >= c.length; i++) {
+        if (memcmp(buf->data + buf->length - c.length, c.ptr, c.length))
+            break;
+        cut(buf, buf->length - c.length, c.length);
+    }
+}
+
+/* One step over the token at buf[from, length). */
+static void apply(const struct mxc_tok_step *step, bool first, struct mxc_buf *buf, size_t from) {
+    const struct mxc_str none = {"", 0}, space = {" ", 1};
+    switch (step->kind) {
+    case MXC_TOK_METASPACE:
+        replace(buf, from, step->pattern,
+                first && step->prepend != MXC_TOK_PREPEND_NEVER ? none : space);
+        break;
+    case MXC_TOK_WORDS:
+        join_word(step, first, buf, from);
+        break;
+    case MXC_TOK_CTC:
+        replace(buf, from, step->pattern, none);
+        break;
+    case MXC_TOK_WORD_SUFFIX:
+        replace(buf, from, step->content, space);
+        break;
+    case MXC_TOK_STRIP:
+        strip_token(step, buf, from);
+        break;
+    default:
+        replace(buf, from, step->pattern, step->content);
+        break;
+    }
+    if (step->cleanup && !buf->failed)
+        clean_up(buf, from);
+    if (step->cleanup && step->kind == MXC_TOK_CTC && !buf->failed)
+        replace(buf, from, step->content, space);
+}
+
+/* Shown even where special tokens are not. */
+static bool is_spm_unknown(const struct mxc_tokdesc *desc, uint32_t id) {
+    return id == desc->unk && (desc->model == MXC_TOK_SPM || desc->sentencepiece);
 }
 
 void mxc_decode_plan_token(const struct mxc_decode_plan *plan, const struct mxc_tokdesc *desc,
@@ -192,9 +302,11 @@ void mxc_decode_plan_token(const struct mxc_decode_plan *plan, const struct mxc_
         unmap(s, out);
         return;
     }
+    if (is_spm_unknown(desc, id))
+        s = MXC_STR(" \xE2\x81\x87 "); /* that library's sign for it */
     mxc_buf_append(out, s.ptr, s.length);
-    for (size_t i = 0; i < plan->n_texts; i++)
-        replace(plan->texts[i], first, out, from);
+    for (size_t i = 0; i < plan->n_texts && !out->failed; i++)
+        apply(plan->texts[i], first, out, from);
 }
 
 bool mxc_tokenizer_piece(const struct mxc_tokenizer *t, uint32_t id, struct mxc_buf *bytes) {
@@ -230,11 +342,19 @@ static void strip(struct mxc_decode_stream *s, struct mxc_buf *text, size_t from
         drop += c.length;
         s->to_strip--;
     }
-    if (drop) {
-        memmove(text->data + from, text->data + from + drop, text->length - from - drop);
-        text->length -= drop;
-        text->data[text->length] = 0;
-    }
+    if (drop)
+        cut(text, from, drop);
+}
+
+/* The same as sentencepiece has it, on the token in scratch. */
+static void strip_token_of_spm(struct mxc_decode_stream *s, uint32_t id, bool is_byte) {
+    const struct mxc_decode_plan *plan = &s->tokenizer->plan;
+    struct mxc_str c = plan->strip;
+    bool stays = is_byte || is_spm_unknown(&s->tokenizer->desc, id);
+    if (!stays && s->scratch.length >= c.length && !memcmp(s->scratch.data, c.ptr, c.length))
+        cut(&s->scratch, 0, c.length);
+    if (s->scratch.length || !plan->strip_again)
+        s->to_strip = 0;
 }
 
 /* Held bytes, and then new ones, become text. */
@@ -279,11 +399,22 @@ enum mxc_code mxc_decode_stream_push(struct mxc_decode_stream *s, uint32_t id, s
     bool is_byte, hold = s->whole_runs && t->plan.whole_runs;
     size_t from = text->length;
     if (id >= t->desc.n_ids || !t->desc.tokens[id].type ||
-        (s->skip_special && mxc_tokenizer_is_special(t, id)))
+        (s->skip_special && mxc_tokenizer_is_special(t, id) && !is_spm_unknown(&t->desc, id)))
+        return MXC_OK;
+    if (t->plan.drop_repeats && s->started && s->last == id)
         return MXC_OK;
     mxc_buf_clear(&s->scratch);
+    if (s->space_held)
+        mxc_buf_putc(&s->scratch, ' ');
     mxc_decode_plan_token(&t->plan, &t->desc, id, !s->started, &s->scratch, &is_byte);
     s->started = true;
+    s->last = id;
+    s->space_held =
+        t->plan.hold_space && s->scratch.length && s->scratch.data[s->scratch.length - 1] == ' ';
+    if (s->space_held)
+        cut(&s->scratch, s->scratch.length - 1, 1);
+    if (t->plan.strip_tokens && s->to_strip && s->scratch.data)
+        strip_token_of_spm(s, id, is_byte);
     if (is_byte && hold) {
         mxc_buf_append(&s->held, s->scratch.data, s->scratch.length);
     } else if (t->plan.mode == MXC_DECODE_BYTE_FALLBACK && !is_byte) {
@@ -295,7 +426,7 @@ enum mxc_code mxc_decode_stream_push(struct mxc_decode_stream *s, uint32_t id, s
     } else {
         assemble(s, text, mxc_buf_text(&s->scratch), s->scratch.length, false);
     }
-    if (!text->failed)
+    if (!text->failed && !t->plan.strip_tokens)
         strip(s, text, from);
     return status(s, text, err);
 }
@@ -307,7 +438,7 @@ enum mxc_code mxc_decode_stream_flush(struct mxc_decode_stream *s, struct mxc_bu
         end_run(s, text);
     else
         assemble(s, text, "", 0, true);
-    if (!text->failed)
+    if (!text->failed && !s->tokenizer->plan.strip_tokens)
         strip(s, text, from);
     return status(s, text, err);
 }

@@ -9,10 +9,14 @@
 enum mxc_decode_mode { MXC_DECODE_PLAIN, MXC_DECODE_BYTE_LEVEL, MXC_DECODE_BYTE_FALLBACK };
 
 struct mxc_decode_plan {
-    const struct mxc_tok_step *texts[8]; /* Replace and Metaspace, in order; borrowed */
+    const struct mxc_tok_step *texts[8]; /* steps on the text of one token, in order; borrowed */
     size_t n_texts;
     enum mxc_decode_mode mode;
     bool join_spaces;     /* no decoder at all */
+    bool hold_space;      /* a space at the end of a token waits for the next token */
+    bool drop_repeats;    /* a token like the one before gives nothing */
+    bool strip_tokens;    /* the strip is for the first token, unless it is a byte or unknown */
+    bool strip_again;     /* and for the next while there is no text */
     bool whole_runs;      /* a malformed run of byte tokens is spoiled as a whole */
     struct mxc_str strip; /* one character */
     uint32_t n_strip;     /* how many of it are dropped at the beginning */

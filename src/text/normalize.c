@@ -4,6 +4,7 @@
 #include "text/normalize.h"
 
 #include "base/mem.h"
+#include "text/normalize_map.h"
 #include "text/unicode.h"
 
 #include <stdlib.h>
@@ -26,6 +27,8 @@ struct step {
     char *pattern, *content;
     struct mxc_regex *regex;
     uint8_t *active; /* Unicode forms: bit per code point, set when not inert */
+    struct mxc_charsmap *map;
+    struct mxc_trie kept; /* texts that a map leaves alone; no nodes: none */
 };
 
 struct mxc_normalizer {
@@ -306,19 +309,88 @@ static void run_form(const struct step *step, const struct mxc_text *in, struct 
 
 /* Other steps */
 
-static void run_map(const struct step *step, const struct mxc_text *in, struct mxc_text *out) {
-    for (size_t i = 0; i < in->length;) {
-        uint32_t cp, low[2];
-        size_t n = mxc_utf8_decode(in->data + i, in->length - i, &cp);
-        if (step->spec.kind == MXC_TOK_LOWERCASE) {
-            int k = mxc_unicode_lower(cp, low);
-            for (int j = 0; j < k; j++)
-                append_cp(out, low[j], tag_of(in, i, n));
-        } else {
-            enum mxc_unicode_category c = mxc_unicode_category_of(cp);
-            if (c != MXC_UNICODE_MN && c != MXC_UNICODE_MC && c != MXC_UNICODE_ME)
-                mxc_text_append(out, in->data + i, n, tags_at(in, i), 0);
+/* What BERT calls ideographs. */
+static bool is_cjk(uint32_t cp) {
+    static const uint32_t blocks[][2] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},
+                                         {0x20000, 0x2A6DF}, {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF},
+                                         {0x2F800, 0x2FA1F}};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        if (cp >= blocks[i][0] && cp <= blocks[i][1])
+            return true;
+    return false;
+}
+
+/* -1: dropped. */
+static int64_t bert_clean(uint32_t cp) {
+    if (cp == '\t' || cp == '\n' || cp == '\r')
+        return ' ';
+    enum mxc_unicode_category c = mxc_unicode_category_of(cp);
+    if (cp == 0xFFFD || c == MXC_UNICODE_CC || c == MXC_UNICODE_CF || c == MXC_UNICODE_CO)
+        return -1;
+    return mxc_unicode_is_space(cp) ? ' ' : (int64_t)cp;
+}
+
+static int64_t nmt_clean(uint32_t cp) {
+    if ((cp >= 1 && cp <= 8) || cp == 0xB || (cp >= 0xE && cp <= 0x1F) || cp == 0x7F ||
+        cp == 0x8F || cp == 0x9F)
+        return -1;
+    if (cp == 9 || cp == 0xA || cp == 0xC || cp == 0xD || cp == 0x1680 ||
+        (cp >= 0x200B && cp <= 0x200F) || cp == 0x2028 || cp == 0x2029 || cp == 0x2581 ||
+        cp == 0xFEFF || cp == 0xFFFD)
+        return ' ';
+    return cp;
+}
+
+/* Character number cp of n bytes at i. */
+static void map_one(enum mxc_tok_step_kind kind, const struct mxc_text *in, size_t i, size_t n,
+                    uint32_t cp, struct mxc_text *out) {
+    enum mxc_unicode_category c = MXC_UNICODE_CN;
+    int64_t to = cp;
+    uint32_t low[2];
+    switch (kind) {
+    case MXC_TOK_LOWERCASE:
+        for (int k = mxc_unicode_lower(cp, low), j = 0; j < k; j++)
+            append_cp(out, low[j], tag_of(in, i, n));
+        return;
+    case MXC_TOK_STRIP_ACCENTS:
+    case MXC_TOK_STRIP_NONSPACING:
+        c = mxc_unicode_category_of(cp);
+        if (c == MXC_UNICODE_MN ||
+            (kind == MXC_TOK_STRIP_ACCENTS && (c == MXC_UNICODE_MC || c == MXC_UNICODE_ME)))
+            return;
+        break;
+    case MXC_TOK_BERT_CJK:
+        if (is_cjk(cp)) {
+            mxc_text_append(out, " ", 1, NULL, tag_of(in, i, n));
+            mxc_text_append(out, in->data + i, n, tags_at(in, i), 0);
+            mxc_text_append(out, " ", 1, NULL, tag_of(in, i, n));
+            return;
         }
+        break;
+    default:
+        to = kind == MXC_TOK_NMT ? nmt_clean(cp) : bert_clean(cp);
+        break;
+    }
+    if (to == cp)
+        mxc_text_append(out, in->data + i, n, tags_at(in, i), 0);
+    else if (to >= 0)
+        append_cp(out, (uint32_t)to, tag_of(in, i, n));
+}
+
+static void run_map(enum mxc_tok_step_kind kind, const struct mxc_text *in, struct mxc_text *out) {
+    for (size_t i = 0; i < in->length;) {
+        size_t k = i;
+        for (unsigned char c; k < in->length; k++) { /* nothing changes there */
+            c = (unsigned char)in->data[k];
+            if (c < ' ' || c >= 0x7F || (kind == MXC_TOK_LOWERCASE && c >= 'A' && c <= 'Z'))
+                break;
+        }
+        mxc_text_append(out, in->data + i, k - i, tags_at(in, i), 0);
+        if ((i = k) == in->length)
+            break;
+        uint32_t cp;
+        size_t n = mxc_utf8_decode(in->data + i, in->length - i, &cp);
+        map_one(kind, in, i, n, cp, out);
         i += n;
     }
 }
@@ -412,7 +484,18 @@ enum mxc_code mxc_normalizer_run(const struct mxc_normalizer *normalizer, struct
         switch (step->spec.kind) {
         case MXC_TOK_LOWERCASE:
         case MXC_TOK_STRIP_ACCENTS:
-            run_map(step, text, spare);
+        case MXC_TOK_STRIP_NONSPACING:
+        case MXC_TOK_BERT_CLEAN:
+        case MXC_TOK_BERT_CJK:
+        case MXC_TOK_NMT:
+            run_map(step->spec.kind, text, spare);
+            break;
+        case MXC_TOK_CHARSMAP:
+            mxc_normalize_charsmap(step->map, text, spare);
+            break;
+        case MXC_TOK_SPM_TEXT:
+            mxc_normalize_spm(&step->spec, step->map, step->kept.nodes ? &step->kept : NULL, text,
+                              spare);
             break;
         case MXC_TOK_STRIP_SPACE:
             run_strip(step, text, spare);
@@ -458,6 +541,8 @@ static enum mxc_code init_step(struct step *step, const struct mxc_tok_step *spe
                                     kind == MXC_TOK_NFC || kind == MXC_TOK_NFKC);
         return step->active ? MXC_OK : mxc_err_nomem(err);
     }
+    if (kind == MXC_TOK_CHARSMAP || (kind == MXC_TOK_SPM_TEXT && spec->content.length))
+        return mxc_charsmap_new(spec->content, &step->map, err);
     if (kind > MXC_TOK_REPLACE)
         return mxc_err_set(err, MXC_E_INTERNAL, "step %d is no normalizer", (int)kind);
     return MXC_OK;
@@ -491,7 +576,30 @@ void mxc_normalizer_free(struct mxc_normalizer *normalizer) {
         mxc_mem_free(s->content);
         mxc_mem_free(s->active);
         mxc_regex_free(s->regex);
+        mxc_charsmap_free(s->map);
+        mxc_trie_fini(&s->kept);
     }
     mxc_mem_free(normalizer->steps);
     mxc_mem_free(normalizer);
+}
+
+enum mxc_code mxc_normalizer_protect(struct mxc_normalizer *normalizer,
+                                     const struct mxc_tokdesc *desc, struct mxc_err *err) {
+    enum mxc_code code = MXC_OK;
+    for (size_t i = 0; i < normalizer->n_steps && !code; i++) {
+        struct step *s = &normalizer->steps[i];
+        bool any = false;
+        if (s->spec.kind != MXC_TOK_SPM_TEXT || !s->map)
+            continue;
+        uint8_t *wanted = mxc_mem_zalloc(desc->n_ids, 1);
+        if (!wanted)
+            return mxc_err_nomem(err);
+        for (uint32_t id = 0; id < desc->n_ids; id++)
+            if (desc->tokens[id].type == MXC_TOKEN_USER)
+                any = (wanted[id] = true);
+        if (any && !s->kept.nodes)
+            code = mxc_trie_init(&s->kept, desc, wanted, MXC_TOK_MAX_PATH_BYTES, err);
+        mxc_mem_free(wanted);
+    }
+    return code;
 }

@@ -31,6 +31,10 @@ struct mxc_normalizer;
 enum mxc_code mxc_normalizer_new(const struct mxc_tok_steps *steps, struct mxc_normalizer **out,
                                  struct mxc_err *err) MXC_MUST;
 void mxc_normalizer_free(struct mxc_normalizer *normalizer);
+/* Keeps user-defined tokens of a sentencepiece model as they are (its character map leaves them
+ * out). desc is not kept. */
+enum mxc_code mxc_normalizer_protect(struct mxc_normalizer *normalizer,
+                                     const struct mxc_tokdesc *desc, struct mxc_err *err) MXC_MUST;
 /* Normalises text in place; spare is scratch of the same kind. Well-formed UTF-8 in and out. */
 enum mxc_code mxc_normalizer_run(const struct mxc_normalizer *normalizer, struct mxc_text *text,
                                  struct mxc_text *spare, struct mxc_regex_scratch *scratch,

@@ -1,13 +1,15 @@
-/* Pre-tokenisers. Everything is one of three operations on the list of pieces: split by a pattern
- * (with the reference's five behaviours), put a space before pieces that have none, or turn spaces
- * into the metaspace character. Byte-to-character mapping is the model's business. */
+/* Pre-tokenisers. Everything is one of four operations on the list of pieces: split by a pattern
+ * (with the reference's five behaviours), put a space before pieces that have none, turn spaces
+ * into the metaspace character, or cut where the script changes. Byte-to-character mapping is the
+ * model's business. */
 #include "text/pretok.h"
 
 #include "base/mem.h"
+#include "text/unicode.h"
 
 #include <string.h>
 
-enum op_kind { OP_SPLIT, OP_PREFIX_SPACE, OP_METASPACE };
+enum op_kind { OP_SPLIT, OP_PREFIX_SPACE, OP_METASPACE, OP_SCRIPTS };
 
 struct op {
     enum op_kind kind;
@@ -198,6 +200,39 @@ static enum mxc_code run_split(const struct op *op, const struct mxc_text *text,
     return MXC_OK;
 }
 
+/* As the reference cuts: spaces belong to what stands before them, and those at the beginning of a
+ * piece are dropped. */
+static bool cut_scripts(const char *data, struct mxc_piece piece, struct mxc_pieces *out) {
+    size_t end = (size_t)piece.start + piece.length, from = end;
+    unsigned last = 0;
+    for (size_t i = piece.start; i < end;) {
+        uint32_t cp;
+        size_t n = mxc_utf8_decode(data + i, end - i, &cp);
+        unsigned script = mxc_unicode_script_of(cp);
+        if (script && script != last) {
+            if (from < i && !add(out, from, i))
+                return false;
+            from = i;
+        }
+        last = script ? script : last;
+        i += n;
+    }
+    return add(out, from, end);
+}
+
+static enum mxc_code run_scripts(const struct mxc_text *text, struct mxc_pretok_scratch *scratch,
+                                 struct mxc_err *err) {
+    struct mxc_pieces *in = &scratch->pieces, *out = &scratch->spare;
+    out->count = 0;
+    for (size_t i = 0; i < in->count; i++)
+        if (!cut_scripts(text->data, in->items[i], out))
+            return mxc_err_nomem(err);
+    struct mxc_pieces swap = *in;
+    *in = *out;
+    *out = swap;
+    return MXC_OK;
+}
+
 /* Copies piece by piece into the spare text, rewriting on the way. */
 static enum mxc_code run_rewrite(const struct op *op, struct mxc_text *text, bool at_start,
                                  struct mxc_pretok_scratch *scratch, struct mxc_err *err) {
@@ -244,7 +279,9 @@ enum mxc_code mxc_pretok_run(const struct mxc_pretok *pretok, struct mxc_text *t
     for (size_t i = 0; i < pretok->n_ops; i++) {
         const struct op *op = &pretok->ops[i];
         enum mxc_code code = op->kind == OP_SPLIT ? run_split(op, text, scratch, regex, err)
-                                                  : run_rewrite(op, text, at_start, scratch, err);
+                             : op->kind == OP_SCRIPTS
+                                 ? run_scripts(text, scratch, err)
+                                 : run_rewrite(op, text, at_start, scratch, err);
         if (code)
             return code;
     }
@@ -291,6 +328,9 @@ static enum mxc_code add_step(struct mxc_pretok *pretok, const struct mxc_tok_st
         return step->split
                    ? add_split(pretok, step->pattern, false, MXC_TOK_MERGED_WITH_NEXT, false, err)
                    : MXC_OK;
+    case MXC_TOK_SCRIPTS:
+        pretok->ops[pretok->n_ops++].kind = OP_SCRIPTS;
+        return MXC_OK;
     default:
         return mxc_err_set(err, MXC_E_INTERNAL, "step %d is no pre-tokenizer", (int)step->kind);
     }

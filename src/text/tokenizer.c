@@ -8,6 +8,15 @@
 
 #include <string.h>
 
+/* What a user-defined piece of sentencepiece looks like in normalised text. GGUF spells spaces in
+ * them as spaces; in that library's own files a space never matches. */
+static void append_spm(struct mxc_text *text, struct mxc_str s, bool own_file) {
+    for (size_t i = 0; i < s.length; i++) {
+        bool meta = s.ptr[i] == ' ' && !own_file;
+        mxc_text_append(text, meta ? "\xE2\x96\x81" : s.ptr + i, meta ? 3 : 1, NULL, 0);
+    }
+}
+
 /* Normalised texts of the added tokens that are matched after normalisation. */
 static enum mxc_code normalized_entries(struct mxc_tokenizer *t, struct mxc_text *texts,
                                         struct mxc_added_entry *entries, size_t *n,
@@ -22,10 +31,14 @@ static enum mxc_code normalized_entries(struct mxc_tokenizer *t, struct mxc_text
         struct mxc_str s = mxc_tokdesc_bytes(&t->desc, a->id);
         if (!a->normalized)
             continue;
-        mxc_text_append(&texts[k], s.ptr, s.length, NULL, 0);
+        bool spm = t->desc.model == MXC_TOK_SPM || t->desc.sentencepiece;
+        if (spm)
+            append_spm(&texts[k], s, t->desc.sentencepiece);
+        else
+            mxc_text_append(&texts[k], s.ptr, s.length, NULL, 0);
         if (texts[k].failed)
             code = mxc_err_nomem(err);
-        else
+        else if (!spm)
             code = mxc_normalizer_run(t->normalizer, &texts[k], &spare, scratch, err);
         if (!code && texts[k].length) {
             entries[k] = (struct mxc_added_entry){{texts[k].data, texts[k].length}, a};
@@ -64,6 +77,22 @@ static enum mxc_code build_added(struct mxc_tokenizer *t, struct mxc_err *err) {
     return code;
 }
 
+static enum mxc_code build_model(struct mxc_tokenizer *t, struct mxc_err *err) {
+    switch (t->desc.model) {
+    case MXC_TOK_UNIGRAM:
+        return mxc_unigram_new(&t->desc, &t->unigram, err);
+    case MXC_TOK_WORDPIECE:
+    case MXC_TOK_WORDLEVEL:
+        return mxc_wordpiece_new(&t->desc, &t->wordpiece, err);
+    case MXC_TOK_BPE_BYTES:
+    case MXC_TOK_BPE_CHARS:
+    case MXC_TOK_SPM:
+    case MXC_TOK_TIKTOKEN:
+        break;
+    }
+    return mxc_bpe_new(&t->desc, &t->bpe, err);
+}
+
 enum mxc_code mxc_tokenizer_new(struct mxc_tokdesc *desc, struct mxc_tokenizer **out,
                                 struct mxc_err *err) {
     struct mxc_tokenizer *t = mxc_mem_zalloc(1, sizeof *t);
@@ -81,11 +110,13 @@ enum mxc_code mxc_tokenizer_new(struct mxc_tokdesc *desc, struct mxc_tokenizer *
     if (!code)
         code = mxc_normalizer_new(&t->desc.normalizers, &t->normalizer, err);
     if (!code)
+        code = mxc_normalizer_protect(t->normalizer, &t->desc, err);
+    if (!code)
         code = mxc_pretok_new(&t->desc.pretokenizers, &t->pretok, err);
     if (!code)
         code = build_added(t, err);
     if (!code)
-        code = mxc_bpe_new(&t->desc, &t->bpe, err);
+        code = build_model(t, err);
     if (code)
         mxc_tokenizer_free(t);
     else
@@ -99,6 +130,8 @@ void mxc_tokenizer_free(struct mxc_tokenizer *t) {
     mxc_normalizer_free(t->normalizer);
     mxc_pretok_free(t->pretok);
     mxc_bpe_free(t->bpe);
+    mxc_unigram_free(t->unigram);
+    mxc_wordpiece_free(t->wordpiece);
     mxc_added_free(t->raw);
     mxc_added_free(t->normalized);
     mxc_mem_free(t->flags);
@@ -139,7 +172,8 @@ struct encoder {
     struct mxc_text part;                 /* between normalised added tokens; not tagged */
     struct mxc_pretok_scratch pretok;
     struct mxc_regex_scratch *regex;
-    struct mxc_bpe_scratch *bpe;
+    struct mxc_bpe_scratch *bpe; /* one of these two, or none */
+    struct mxc_unigram_scratch *unigram;
     struct mxc_ids *ids;
     struct mxc_err *err;
 };
@@ -193,6 +227,14 @@ static enum mxc_code push(struct encoder *e, uint32_t id) {
     return mxc_ids_push(e->ids, id) ? MXC_OK : mxc_err_nomem(e->err);
 }
 
+static enum mxc_code encode_piece(struct encoder *e, const char *text, size_t length) {
+    if (e->bpe)
+        return mxc_bpe_encode(e->t->bpe, e->bpe, text, length, e->ids, e->err);
+    if (e->unigram)
+        return mxc_unigram_encode(e->t->unigram, e->unigram, text, length, e->ids, e->err);
+    return mxc_wordpiece_encode(e->t->wordpiece, text, length, e->ids, e->err);
+}
+
 /* Text without added tokens, normalised. */
 static enum mxc_code encode_part(struct encoder *e, struct mxc_text *text, bool at_start) {
     if (!text->length)
@@ -200,7 +242,7 @@ static enum mxc_code encode_part(struct encoder *e, struct mxc_text *text, bool 
     enum mxc_code code = mxc_pretok_run(e->t->pretok, text, at_start, &e->pretok, e->regex, e->err);
     for (size_t i = 0; i < e->pretok.pieces.count && !code; i++) {
         struct mxc_piece p = e->pretok.pieces.items[i];
-        code = mxc_bpe_encode(e->t->bpe, e->bpe, text->data + p.start, p.length, e->ids, e->err);
+        code = encode_piece(e, text->data + p.start, p.length);
     }
     return code;
 }
@@ -263,8 +305,10 @@ enum mxc_code mxc_tokenizer_encode(const struct mxc_tokenizer *t, const struct m
     enum mxc_code code = join(&e, spans, n_spans);
     if (!code)
         code = mxc_regex_scratch_new(&e.regex, err);
-    if (!code)
+    if (!code && t->bpe)
         code = mxc_bpe_scratch_new(e.text.length, &e.bpe, err);
+    if (!code && t->unigram)
+        code = mxc_unigram_scratch_new(&e.unigram, err);
     for (size_t i = 0; options.add_special && i < t->desc.prefix.count && !code; i++)
         code = push(&e, t->desc.prefix.items[i]);
     if (!code && e.text.length)
@@ -272,6 +316,7 @@ enum mxc_code mxc_tokenizer_encode(const struct mxc_tokenizer *t, const struct m
     for (size_t i = 0; options.add_special && i < t->desc.suffix.count && !code; i++)
         code = push(&e, t->desc.suffix.items[i]);
     mxc_bpe_scratch_free(e.bpe);
+    mxc_unigram_scratch_free(e.unigram);
     mxc_regex_scratch_free(e.regex);
     mxc_pretok_scratch_fini(&e.pretok);
     mxc_text_fini(&e.text);

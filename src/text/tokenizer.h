@@ -68,6 +68,8 @@ struct mxc_decode_stream {
     bool skip_special;
     bool whole_runs; /* hold runs of byte tokens to their end: exactly mxc_tokenizer_decode */
     bool started, failed;
+    bool space_held;     /* private */
+    uint32_t last;       /* private */
     uint32_t to_strip;   /* leading characters still to drop; set 0 if the ids continue a text */
     struct mxc_buf held; /* bytes of an unfinished character, or of a run */
     struct mxc_buf scratch;

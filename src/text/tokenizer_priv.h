@@ -8,12 +8,16 @@
 #include "text/normalize.h"
 #include "text/pretok.h"
 #include "text/tokenizer.h"
+#include "text/unigram.h"
+#include "text/wordpiece.h"
 
 struct mxc_tokenizer {
     struct mxc_tokdesc desc;
     struct mxc_normalizer *normalizer;
     struct mxc_pretok *pretok;
-    struct mxc_bpe *bpe;
+    struct mxc_bpe *bpe; /* one of these three, by desc.model */
+    struct mxc_unigram *unigram;
+    struct mxc_wordpiece *wordpiece;
     struct mxc_added *raw;        /* matched before normalisation */
     struct mxc_added *normalized; /* matched after, by their normalised text */
     uint8_t *flags;               /* per id: FLAG_* */

@@ -27,6 +27,16 @@ enum mxc_unicode_category mxc_unicode_category_of(uint32_t cp) {
     return (enum mxc_unicode_category)(mxc_unicode_category_runs[i] & 0xFF);
 }
 
+enum mxc_unicode_break mxc_unicode_break_of(uint32_t cp) {
+    int i = last_run(mxc_unicode_break_runs, MXC_UNICODE_BREAK_RUNS_COUNT, cp);
+    return (enum mxc_unicode_break)(mxc_unicode_break_runs[i] & 0xFF);
+}
+
+unsigned mxc_unicode_script_of(uint32_t cp) {
+    int i = last_run(mxc_unicode_script_runs, MXC_UNICODE_SCRIPT_RUNS_COUNT, cp);
+    return mxc_unicode_script_runs[i] & 0xFF;
+}
+
 bool mxc_unicode_in(enum mxc_unicode_set set, uint32_t cp) {
     int lo = mxc_unicode_set_index[set] / 2, hi = mxc_unicode_set_index[set + 1] / 2;
     while (lo < hi) {

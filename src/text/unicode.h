@@ -21,6 +21,10 @@ uint8_t mxc_unicode_ccc(uint32_t cp);
 int mxc_unicode_decompose(uint32_t cp, bool compat, const uint32_t **out);
 /* Primary composite of a pair without Hangul; 0: none. */
 uint32_t mxc_unicode_compose(uint32_t a, uint32_t b);
+/* Grapheme_Cluster_Break or Extended_Pictographic; Hangul syllables count as OTHER. */
+enum mxc_unicode_break mxc_unicode_break_of(uint32_t cp);
+/* A number per script (those of Japanese are one); 0: unassigned or a space. */
+unsigned mxc_unicode_script_of(uint32_t cp);
 /* White_Space and "word" (Alphabetic, marks, decimal digits, connector punctuation). */
 bool mxc_unicode_is_space(uint32_t cp);
 bool mxc_unicode_is_word(uint32_t cp);

@@ -41,6 +41,7 @@ void runner_close(struct runner *r) {
 void sequence_open(struct runner *r, struct sequence *s, int32_t n_tokens) {
     s->n_blocks = (n_tokens + MXC_KV_BLOCK - 1) / MXC_KV_BLOCK;
     s->context = 0;
+    s->rope_length = n_tokens;
     s->blocks = calloc((size_t)s->n_blocks, sizeof *s->blocks);
     assert_non_null(s->blocks);
     for (int32_t i = 0; i < s->n_blocks; i++) {
@@ -70,8 +71,11 @@ void runner_step(struct runner *r, const struct feed *feeds, int32_t n_feeds, mx
     n_out = 0;
     for (int32_t i = 0; i < n_feeds; i++) {
         struct sequence *s = feeds[i].sequence;
-        spans[i] = (struct mxc_span){
-            .row0 = row, .n_rows = feeds[i].n, .context = s->context, .adapter = -1};
+        spans[i] = (struct mxc_span){.row0 = row,
+                                     .n_rows = feeds[i].n,
+                                     .context = s->context,
+                                     .rope_length = s->rope_length,
+                                     .adapter = -1};
         for (int k = 0; k < MXC_N_KV_KINDS; k++) {
             spans[i].blocks[k] = s->blocks;
             spans[i].n_blocks[k] = s->n_blocks;

@@ -24,6 +24,7 @@ struct runner {
 struct sequence {
     int32_t *blocks; /* [n_blocks] the same for every kind */
     int32_t n_blocks, context;
+    int32_t rope_length; /* room, unless the test says otherwise */
 };
 
 struct runner_options {

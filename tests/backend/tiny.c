@@ -1,15 +1,13 @@
 /* Tiny models, see tiny.h. */
-#define _GNU_SOURCE
 #include "backend/tiny.h"
 
-#include "base/half.h"
+#include "backend/mini.h"
 #include "format/weights.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static uint32_t next_random(uint32_t *state) {
     *state ^= *state << 13;
@@ -117,77 +115,10 @@ static void make_graph(struct tiny *tiny) {
     assert_int_equal(code, MXC_OK);
 }
 
-/* ---- file */
-
-static size_t number_bytes(enum mxc_storage storage) {
-    return storage == MXC_ST_F32 ? 4 : 2;
-}
-
-static void write_number(FILE *f, enum mxc_storage storage, float x) {
-    uint16_t half = storage == MXC_ST_F16 ? mxc_f32_to_f16(x) : mxc_f32_to_bf16(x);
-    size_t n =
-        storage == MXC_ST_F32 ? fwrite(&x, sizeof x, 1, f) : fwrite(&half, sizeof half, 1, f);
-    assert_int_equal(n, 1);
-}
-
-static void write_weights(struct tiny *tiny, FILE *f) {
-    const struct mxc_graph *g = tiny->graph;
-    char *header = NULL;
-    size_t length = 0, at = 0;
-    FILE *h = open_memstream(&header, &length);
-    assert_non_null(h);
-    fputc('{', h);
-    for (int32_t i = 0; i < g->n_weights; i++) {
-        const struct mxc_weight *w = &g->weights[i];
-        enum mxc_storage st = w->role == MXC_W_VECTOR ? MXC_ST_F32 : tiny->shape.storage;
-        size_t n = (size_t)(w->shape[0] * (w->n_dims > 1 ? w->shape[1] : 1)) * number_bytes(st);
-        fprintf(h, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld", i ? "," : "", w->name,
-                mxc_storage_info(st)->name, (long long)w->shape[0]);
-        if (w->n_dims > 1)
-            fprintf(h, ",%lld", (long long)w->shape[1]);
-        fprintf(h, "],\"data_offsets\":[%zu,%zu]}", at, at + n);
-        at += n;
-    }
-    fputc('}', h);
-    while (ftell(h) % 8)
-        fputc(' ', h);
-    assert_int_equal(fclose(h), 0);
-    uint64_t n = length;
-    assert_int_equal(fwrite(&n, sizeof n, 1, f), 1);
-    assert_int_equal(fwrite(header, 1, length, f), length);
-    free(header);
-    uint32_t state = 12345;
-    for (int32_t i = 0; i < g->n_weights; i++) {
-        const struct mxc_weight *w = &g->weights[i];
-        bool matrix = w->role != MXC_W_VECTOR;
-        int64_t count = w->shape[0] * (w->n_dims > 1 ? w->shape[1] : 1);
-        float scale = matrix ? 1.7f / sqrtf((float)w->shape[1]) : 0.4f;
-        bool norm = strstr(w->name, "norm") != NULL;
-        for (int64_t k = 0; k < count; k++) {
-            float x = (float)(int32_t)next_random(&state) * 0x1p-31f * scale;
-            write_number(f, matrix ? tiny->shape.storage : MXC_ST_F32, norm ? 1 + x : x);
-        }
-    }
-}
-
 void tiny_open(struct tiny *tiny, const struct tiny_shape *shape) {
     *tiny = (struct tiny){.shape = *shape};
     make_graph(tiny);
-    strncpy(tiny->folder, "/tmp/mlxcel-tiny-XXXXXX", sizeof tiny->folder - 1);
-    assert_non_null(mkdtemp(tiny->folder));
-    char path[128];
-    snprintf(path, sizeof path, "%s/model.safetensors", tiny->folder);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    write_weights(tiny, f);
-    assert_int_equal(fclose(f), 0);
-    struct mxc_err err;
-    enum mxc_code code = mxc_weights_open(tiny->folder, NULL, &tiny->weights, &err);
-    if (code)
-        print_message("%s\n", err.message);
-    assert_int_equal(code, MXC_OK);
-    unlink(path);
-    rmdir(tiny->folder);
+    mini_write(tiny->graph, shape->storage, NULL, &tiny->weights);
 }
 
 void tiny_close(struct tiny *tiny) {

@@ -21,7 +21,6 @@ struct tiny {
     struct tiny_shape shape;
     struct mxc_graph *graph;
     struct mxc_weights *weights;
-    char folder[64];
 };
 
 void tiny_open(struct tiny *tiny, const struct tiny_shape *shape);

@@ -222,8 +222,17 @@ void fake_reference(struct fake_model *model, const struct mxc_prompt *p, int32_
             span.blocks[k] = table;
             span.n_blocks[k] = MAX / MXC_KV_BLOCK;
         }
-        struct mxc_step step = {n_rows, tokens + done, positions, axes,   row_end, 1, &span,
-                                1,      &last,         n_splices, splices};
+        struct mxc_step step = {.n_rows = n_rows,
+                                .tokens = tokens + done,
+                                .positions = positions,
+                                .n_axes = axes,
+                                .row_end = row_end,
+                                .n_spans = 1,
+                                .spans = &span,
+                                .n_out = 1,
+                                .out_row = &last,
+                                .n_splices = n_splices,
+                                .splices = splices};
         struct mxc_out out = {.logits = logits};
         if (run(&plan, state, &step, &out, NULL))
             abort();

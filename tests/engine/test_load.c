@@ -181,6 +181,24 @@ static void invariance_fast(void **state) {
     invariance(MXC_TEST_DATA "/golden/llama_gguf_q4_1/model.gguf", MXC_PRECISION_FAST);
 }
 
+/* Latent KV, and experts; its blocks are cached and counted like those of full attention. */
+static void latent_kind(void **state) {
+    (void)state;
+    const char *path = MXC_TEST_DATA "/golden/deepseek_v3";
+    struct mxc_load_options options;
+    struct mxc_checkpoint *c = NULL;
+    struct mxc_memory_estimate e;
+    struct mxc_err err;
+    mxc_load_options_init(&options);
+    assert_int_equal(mxc_checkpoint_open(path, &c, &err), MXC_OK);
+    assert_int_equal(mxc_checkpoint_estimate(c, &options, 128, 1, &e, &err), MXC_OK);
+    assert_true(e.kv > 0);
+    assert_int_equal(e.kv, e.kv_kinds[MXC_KV_LATENT]);
+    assert_int_equal(e.kv, e.kv_per_token * 128);
+    mxc_checkpoint_close(c);
+    invariance(path, MXC_PRECISION_EXACT);
+}
+
 static bool stop_early(void *user, double fraction) {
     *(double *)user = fraction;
     return false;
@@ -202,12 +220,32 @@ static void estimates_and_errors(void **state) {
     assert_int_equal(mxc_checkpoint_estimate(c, &options, 1024, 2, &two, &err), MXC_OK);
     assert_int_equal(two.kv, 2 * one.kv);
     assert_int_equal(one.kv, one.kv_per_token * 1024);
-    assert_true(one.weights > 100000 && one.activations > 0 && one.total > one.weights + one.kv);
+    assert_int_equal(one.kv, one.kv_kinds[MXC_KV_FULL]);
+    assert_true(one.weights > 100000 && one.activations > 0);
+    assert_int_equal(one.total, one.weights + one.kv + one.activations);
     assert_int_equal(mxc_checkpoint_estimate(c, &options, 0, 1, &one, &err), MXC_E_ARG);
     options.backend = "abacus";
     assert_int_equal(mxc_checkpoint_estimate(c, &options, 10, 1, &one, &err), MXC_E_UNSUPPORTED);
     assert_int_equal(mxc_model_open(checkpoint, &options, &model, &err), MXC_E_UNSUPPORTED);
     options.backend = NULL;
+    /* what does not fit is refused before anything is packed, unless it is forced */
+    options.context = 1024;
+    options.memory = one.total - 1;
+    assert_int_equal(mxc_model_open(checkpoint, &options, &model, &err), MXC_E_LIMIT);
+    assert_non_null(strstr(err.message, "KV of 1024 tokens"));
+    assert_non_null(strstr(err.message, "MiB are available"));
+    options.force = true;
+    assert_int_equal(mxc_model_open(checkpoint, &options, &model, &err), MXC_OK);
+    mxc_model_close(model);
+    options.force = false;
+    options.memory = one.total;
+    assert_int_equal(mxc_model_open(checkpoint, &options, &model, &err), MXC_OK);
+    int32_t all[MXC_N_KV_KINDS]; /* the context that was asked for, though it is over the half */
+    assert_int_equal(mxc_model_blocks(model, 1024, 1, 0, 0, all, &err), MXC_OK);
+    assert_int_equal(all[MXC_KV_FULL], 32);
+    mxc_model_close(model);
+    options.context = 0;
+    options.memory = 0;
     /* what was estimated is what is taken */
     model = model_of(checkpoint, MXC_PRECISION_AUTO, 1);
     assert_int_equal(model->memory.weights_bytes, one.weights);
@@ -258,8 +296,8 @@ static void out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_greedy), cmocka_unit_test(invariance_exact),
-        cmocka_unit_test(invariance_fast), cmocka_unit_test(estimates_and_errors),
-        cmocka_unit_test(out_of_memory)};
+        cmocka_unit_test(golden_greedy),        cmocka_unit_test(invariance_exact),
+        cmocka_unit_test(invariance_fast),      cmocka_unit_test(latent_kind),
+        cmocka_unit_test(estimates_and_errors), cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,6 +174,34 @@ static void test_spm(void **state) {
     }
 }
 
+/* Unigram, with a character map as an array of bytes, and WordPiece, whose tokens are respelled. */
+static void test_other_models(void **state) {
+    (void)state;
+    static const char *const tokens[] = {"<unk>", META "a", "b", "<user>"};
+    static const int types[] = {2, 1, 1, 4};
+    static const float scores[] = {0, -1, -2.5f, 0};
+    struct mxc_tokdesc d;
+    struct mxc_err err = {0};
+    for (int bert = 0; bert < 2; bert++) {
+        begin();
+        put_string("tokenizer.ggml.model", bert ? "bert" : "t5");
+        put_strings("tokenizer.ggml.tokens", tokens, LENGTH(tokens));
+        put_types(types, LENGTH(types));
+        put_scores(scores, LENGTH(scores));
+        put_bool("tokenizer.ggml.remove_extra_whitespaces", false);
+        assert_int_equal(finish(&d, &err), MXC_OK);
+        assert_int_equal(d.model, bert ? MXC_TOK_WORDPIECE : MXC_TOK_UNIGRAM);
+        assert_int_equal(d.sentencepiece, !bert);
+        assert_true(mxc_str_is(mxc_tokdesc_bytes(&d, 1), bert ? "a" : META "a"));
+        assert_true(mxc_str_is(mxc_tokdesc_bytes(&d, 2), bert ? "##b" : "b"));
+        assert_true(mxc_str_is(mxc_tokdesc_bytes(&d, 0), "<unk>"));
+        assert_int_equal(d.normalizers.count, bert ? 5 : 1);
+        assert_int_equal(d.pretokenizers.count, bert ? 2 : 0);
+        assert_true(bert || (d.n_scores == 4 && d.scores[2] == -2.5));
+        mxc_tokdesc_fini(&d);
+    }
+}
+
 static void test_refused(void **state) {
     (void)state;
     struct mxc_tokdesc d;
@@ -187,9 +215,9 @@ static void test_refused(void **state) {
     files_expect(&err, "t.gguf tokenizer.ggml.model");
 
     begin();
-    put_string("tokenizer.ggml.model", "t5");
+    put_string("tokenizer.ggml.model", "rwkv");
     assert_int_equal(finish(&d, &err), MXC_E_UNSUPPORTED);
-    files_expect(&err, "\"t5\"");
+    files_expect(&err, "\"rwkv\"");
 
     begin();
     put_bpe("nobody-knows");
@@ -259,6 +287,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bpe),
         cmocka_unit_test(test_spm),
+        cmocka_unit_test(test_other_models),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_failing_allocations),
     };

@@ -107,7 +107,7 @@ static const struct {
     {"{\"\xED\xA0\x80\":{}}", 0, "UTF-8"},
     {"{\"a", 0, "string without end"},
     {ONE("\"F12\"", "[1]", "[0,4]"), 4, "tensor a dtype F12"},
-    {ONE("\"F8_E4M3\"", "[4]", "[0,4]"), 4, "dtype F8_E4M3 not supported"},
+    {ONE("\"F4\"", "[4]", "[0,4]"), 4, "dtype F4 not supported"},
     {ONE("7", "[1]", "[0,4]"), 4, "dtype"},
     {ONE("\"F32\"", "7", "[0,4]"), 4, "shape"},
     {ONE("\"F32\"", "[-1]", "[0,4]"), 4, "shape"},

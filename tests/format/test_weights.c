@@ -218,6 +218,71 @@ static void test_mlx(void **unused) {
     }
 }
 
+/* Modes with scales of one byte are told apart by words to a scale; overrides name them too. */
+static void test_mlx_bytes(void **unused) {
+    (void)unused;
+    static const struct {
+        struct mlx mlx;
+        const char *quantization;
+        enum mxc_storage storage;
+        unsigned columns, group;
+    } rows[] = {
+        {{.words = 8, .groups = 2},
+         "{\"bits\":4,\"group_size\":32,\"mode\":\"mxfp4\"}",
+         MXC_ST_MXFP4,
+         64,
+         32},
+        {{.words = 8, .groups = 2}, NULL, MXC_ST_MXFP4, 64, 32},
+        {{.words = 16, .groups = 2},
+         "{\"bits\":8,\"group_size\":32,\"mode\":\"mxfp8\"}",
+         MXC_ST_MXFP8,
+         64,
+         32},
+        {{.words = 8, .groups = 4},
+         "{\"bits\":4,\"group_size\":16,\"mode\":\"nvfp4\"}",
+         MXC_ST_NVFP4,
+         64,
+         16},
+        {{.words = 8, .groups = 4},
+         "{\"bits\":4,\"group_size\":64,\"language_model.model.m\":{\"mode\":\"nvfp4\"}}",
+         MXC_ST_NVFP4,
+         64,
+         16},
+        {{.words = 8, .groups = 2},
+         "{\"mode\":\"nvfp4\",\"bits\":4,\"group_size\":16,\"m\":{\"bits\":4,\"group_size\":32}}",
+         MXC_ST_MXFP4,
+         64,
+         32},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct mxc_weights *w;
+        struct mxc_err err;
+        struct mlx mlx = rows[i].mlx;
+        mlx.scale_type = "U8";
+        mlx.no_biases = true;
+        write_mlx(&mlx);
+        if (open_mlx(rows[i].quantization, &w, &err))
+            fail_msg("case %zu: %s", i, err.message);
+        const struct mxc_tensor *t = mxc_weights_at(w, 0);
+        assert_int_equal(t->storage, rows[i].storage);
+        assert_int_equal(t->shape[1], rows[i].columns);
+        assert_int_equal(t->group, rows[i].group);
+        assert_int_equal(t->companion_bytes, 2 * mlx.groups);
+        mxc_weights_close(w);
+    }
+    /* an affine module whose neighbours are mxfp4, as gpt_oss is converted */
+    struct mxc_weights *w;
+    struct mxc_err err;
+    write_mlx(&(struct mlx){.words = 16, .groups = 1});
+    assert_int_equal(open_mlx("{\"bits\":4,\"group_size\":32,\"mode\":\"mxfp4\","
+                              "\"model.m\":{\"bits\":8,\"group_size\":64}}",
+                              &w, &err),
+                     MXC_OK);
+    assert_int_equal(mxc_weights_at(w, 0)->storage, MXC_ST_MLX_AFFINE);
+    assert_int_equal(mxc_weights_at(w, 0)->bits, 8);
+    mxc_weights_close(w);
+}
+
 static void test_bad_mlx(void **unused) {
     (void)unused;
     static const char q4[] = "{\"bits\":4,\"group_size\":64}";
@@ -245,6 +310,15 @@ static void test_bad_mlx(void **unused) {
         {{.words = 8, .groups = 1},
          "{\"bits\":4,\"group_size\":64,\"m\":{\"mode\":\"nvfp4\"}}",
          "nvfp4"},
+        {{.words = 6, .groups = 1, .scale_type = "U8", .no_biases = true},
+         q4,
+         "model.m.weight 6 words 1 byte scales mxfp4, mxfp8 nvfp4"},
+        {{.words = 8, .groups = 2, .scale_type = "U8", .no_biases = true},
+         "{\"bits\":4,\"group_size\":16,\"mode\":\"nvfp4\"}",
+         "model.m.weight 2 byte scales nvfp4"},
+        {{.words = 8, .groups = 2, .scale_type = "U8", .no_biases = true},
+         "{\"bits\":4,\"group_size\":32,\"mode\":\"mxfp5\"}",
+         "model.m.weight mode mxfp5 supported"},
         {{.words = 8, .groups = 1},
          "{\"bits\":4,\"group_size\":64,\"model.m\":false}",
          "model.m.weight not quantised"},
@@ -525,7 +599,7 @@ static void check_rows(const struct mxc_tensor *t) {
     size_t n = (size_t)mxc_tensor_columns(t);
     float *row = malloc(4 * n), *scales = malloc(4 * n), *biases = malloc(4 * n);
     uint8_t *codes = malloc(n);
-    struct mxc_group_form form;
+    struct mxc_group_form form = {0};
     bool grouped = mxc_tensor_group_form(t, &form);
     assert_true(row && scales && biases && codes);
     for (int64_t r = 0; r < mxc_tensor_rows(t); r++) {
@@ -534,9 +608,9 @@ static void check_rows(const struct mxc_tensor *t) {
             mxc_tensor_group_row(t, r, &(struct mxc_group_row){codes, scales, biases});
         for (size_t i = 0; i < n; i++) {
             assert_true(row[i] > -100 && row[i] < 100);
+            float code = form.table ? (float)form.table[codes[i]] : (float)codes[i];
             if (grouped)
-                assert_true(row[i] ==
-                            scales[i / form.group] * (float)codes[i] + biases[i / form.group]);
+                assert_true(row[i] == scales[i / form.group] * code + biases[i / form.group]);
         }
     }
     free(row);
@@ -565,6 +639,15 @@ static void test_golden(void **unused) {
         {"llama_mlx_q8_g64", 21},
         {"llama_mlx_mixed", 21},
         {"llama_mlx_tied_q4_g32", 20},
+        {"llama_mlx_mxfp4", 21},
+        {"llama_mlx_mxfp8", 21},
+        {"llama_mlx_nvfp4", 21},
+        {"llama_gptq_q4", 21},
+        {"llama_gptq_q8_act", 21},
+        {"llama_awq", 21},
+        {"llama_ct_w4", 21},
+        {"llama_ct_w8", 21},
+        {"llama_fp8_block", 21},
         {"llama_gguf_f32/model.gguf", 21},
         {"llama_gguf_f16/model.gguf", 21},
         {"llama_gguf_bf16/model.gguf", 21},
@@ -589,12 +672,12 @@ static void test_golden(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folder),    cmocka_unit_test(test_bad_folders),
-        cmocka_unit_test(test_mlx),       cmocka_unit_test(test_bad_mlx),
-        cmocka_unit_test(test_get),       cmocka_unit_test(test_permutation),
-        cmocka_unit_test(test_drop),      cmocka_unit_test(test_split),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_sharded),
-        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_folder),      cmocka_unit_test(test_bad_folders),
+        cmocka_unit_test(test_mlx),         cmocka_unit_test(test_mlx_bytes),
+        cmocka_unit_test(test_bad_mlx),     cmocka_unit_test(test_get),
+        cmocka_unit_test(test_permutation), cmocka_unit_test(test_drop),
+        cmocka_unit_test(test_split),       cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_sharded),     cmocka_unit_test(test_golden),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

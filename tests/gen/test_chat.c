@@ -355,13 +355,17 @@ static void stream(const char *text, const struct mxc_deltas_options *options, c
 
 static void deltas(void **state) {
     (void)state;
-    static const struct mxc_reasoning_marks think = {"<think>", "</think>"};
-    static const struct mxc_reasoning_marks special = {"<|start_header_id|>", "<|end_header_id|>"};
+    static const struct mxc_reasoning_marks think = {.open = "<think>", .close = "</think>"};
+    static const struct mxc_reasoning_marks special = {.open = "<|start_header_id|>",
+                                                       .close = "<|end_header_id|>"};
     static const char *const stops[] = {"\xE2\x82\xAC\x35", "STOP", "!?"};
-    struct mxc_deltas_options plain = {0}, all = {stops, 3, &think, false, false};
-    struct mxc_deltas_options inside = {stops, 3, &think, true, false};
-    struct mxc_deltas_options tokens = {NULL, 0, &special, false, false};
+    struct mxc_deltas_options plain = {0}, all = {.stops = stops, .n_stops = 3, .marks = &think};
+    struct mxc_deltas_options inside = {
+        .stops = stops, .n_stops = 3, .marks = &think, .inside = true};
+    struct mxc_deltas_options tokens = {.marks = &special};
     struct mxc_deltas_options kept = {.keep_special = true};
+    static const char *const spelled[] = {"<|python_tag|>", "no such token"};
+    struct mxc_deltas_options shown = {.shown = spelled, .n_shown = 2};
     static const char poem[] = "na\xC3\xAFve \xF0\x9F\x98\x80 \xE4\xBD\xA0\xE5\xA5\xBD caf\xC3\xA9";
     stream(poem, &plain, "", poem, false);
     stream(poem, &all, "", poem, false);
@@ -379,6 +383,8 @@ static void deltas(void **state) {
     stream("<|start_header_id|>hm<|end_header_id|>yes<|eot_id|>", &tokens, "hm", "yes", false);
     stream("a<|eot_id|>b", &plain, "", "ab", false);
     stream("a<|eot_id|>b", &kept, "", "a<|eot_id|>b", false);
+    stream("a<|python_tag|>b<|eot_id|>", &plain, "", "ab", false);
+    stream("a<|python_tag|>b<|eot_id|>", &shown, "", "a<|python_tag|>b", false);
     stream("", &all, "", "", false);
 }
 

@@ -22,7 +22,7 @@ static int setup(void **state) {
     struct mxc_engine_target target;
     if (mxc_chat_open(folder, NULL, 0, &chat, NULL))
         return -1;
-    static const struct mxc_reasoning_marks think = {"<think>", "</think>"};
+    static const struct mxc_reasoning_marks think = {.open = "<think>", .close = "</think>"};
     chat->marks = &think;
     fake_model_init(&model, true, 0);
     model.graph.vocab = (int32_t)mxc_tokenizer_n_ids(chat->tokenizer) + 9; /* padded, as often */

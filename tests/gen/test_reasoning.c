@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static const struct mxc_reasoning_marks think = {"<think>", "</think>"};
+static const struct mxc_reasoning_marks think = {.open = "<think>", .close = "</think>"};
 
 static void split(const char *text, const struct mxc_reasoning_marks *marks, bool inside,
                   size_t piece, const char *thought, const char *answer) {
@@ -58,7 +58,8 @@ static void cases(void **state) {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         for (size_t piece = 1; piece < 40; piece++)
             split(table[i].text, &think, table[i].inside, piece, table[i].thought, table[i].answer);
-    static const struct mxc_reasoning_marks other = {"<|START_THINKING|>", "<|END_THINKING|>"};
+    static const struct mxc_reasoning_marks other = {.open = "<|START_THINKING|>",
+                                                     .close = "<|END_THINKING|>"};
     for (size_t piece = 1; piece < 40; piece++) {
         split("<|START_THINKING|>a<|END_THINKING|>b", &other, false, piece, "a", "b");
         split("<think>a</think>b", NULL, true, piece, "", "<think>a</think>b");
@@ -86,6 +87,49 @@ static void streams(void **state) {
     mxc_buf_fini(&t);
 }
 
+/* gpt-oss: headers name the channel; calls come out in one form. */
+static void channels(void **state) {
+    (void)state;
+    static const char text[] = "<|channel|>analysis<|message|>";
+    const struct mxc_reasoning_marks *marks = mxc_reasoning_find(mxc_str_of(text), NULL, NULL);
+    static const struct {
+        const char *text;
+        bool inside;
+        const char *thought, *answer;
+    } table[] = {
+        {"<|channel|>analysis<|message|>Hm < 3.<|end|><|start|>assistant<|channel|>final<|message|>"
+         "Four, <|en.",
+         false, "Hm < 3.", "Four, <|en."},
+        {"Hm.<|end|><|start|>assistant<|channel|>final<|message|>Four.<|return|>", true, "Hm.",
+         "Four."},
+        {"<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>analysis<|message|>B"
+         "<|end|><|start|>assistant<|channel|>commentary<|message|>C<|end|>\n<|start|>assistant"
+         "<|channel|>final<|message|>D",
+         false, "A\n\nB", "C\n\nD"},
+        {"<|channel|>analysis<|message|>A<|end|><|start|>assistant to=functions.f<|channel|>"
+         "commentary json<|message|>{\"a\": 1}<|call|>",
+         false, "A", "<|channel|>commentary to=functions.f<|message|>{\"a\": 1}<|call|>"},
+        {"<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}", false, "",
+         "<|channel|>commentary to=functions.f<|message|>{}"},
+        {" to=functions.f<|channel|>commentary<|message|>{}<|call|>", false, "",
+         "<|channel|>commentary to=functions.f<|message|>{}<|call|>"},
+        {"No header, <|end|>", false, "", "No header, "},
+        {"<b> no header", false, "", "<b> no header"},
+        {"<|channel|>final<|message|>x<|end|> and more", false, "", "x\n\nand more"},
+        {"<|channel|>analysis<|message|><|end|><|start|>assistant<|channel|>final<|message|>x",
+         false, "", "x"},
+        {"<|channel|>fin", false, "", ""},
+        {"", false, "", ""},
+        {"", true, "", ""}};
+    assert_non_null(marks);
+    assert_true(marks->channels);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        for (size_t piece = 1; piece < 200; piece++)
+            split(table[i].text, marks, table[i].inside, piece, table[i].thought, table[i].answer);
+    assert_true(mxc_reasoning_is_open(marks, mxc_str_of(text)));
+    assert_null(mxc_reasoning_find(mxc_str_of("<|user|>{{ m }}<|end|>"), NULL, NULL));
+}
+
 static bool knows(void *user, const char *spelling) {
     return strstr(user, spelling) != NULL;
 }
@@ -110,7 +154,7 @@ static void finds_marks(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cases), cmocka_unit_test(streams),
-                                       cmocka_unit_test(finds_marks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cases), cmocka_unit_test(channels),
+                                       cmocka_unit_test(streams), cmocka_unit_test(finds_marks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,6 +123,9 @@ int32_t checkpoint_list(char (**names)[CHECKPOINT_MAX_NAME]) {
         path_of(config, e->d_name, "config.json");
         if (access(path, R_OK) && access(config, R_OK)) /* a folder of something else */
             continue;
+        path_of(path, e->d_name, "modules.json");
+        if (!access(path, R_OK)) /* an encoder: no logits */
+            continue;
         *names = realloc(*names, (size_t)(n + 1) * sizeof **names);
         assert_non_null(*names);
         memcpy((*names)[n++], e->d_name, strlen(e->d_name) + 1);

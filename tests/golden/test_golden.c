@@ -74,6 +74,7 @@ static void check_greedy(struct runner *r, const struct golden_case *g) {
     float *logits = calloc((size_t)g->n_ids * vocab, sizeof *logits);
     assert_non_null(logits);
     sequence_open(r, &s, g->n_ids + g->n_greedy);
+    s.rope_length = g->n_ids;
     struct feed feed = {&s, g->ids, g->n_ids, logits};
     runner_step(r, &feed, 1, NULL, NULL);
     const float *last = logits + (size_t)(g->n_ids - 1) * vocab;

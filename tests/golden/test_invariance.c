@@ -108,19 +108,13 @@ static void check_model(const struct checkpoint *c, enum mxc_precision precision
     free(s.have);
 }
 
-/* One checkpoint for each compute layout, and the families' attention variants. */
+/* One checkpoint for each compute layout, and the families' attention variants and experts. */
 static void check_level(enum mxc_cpu_level level) {
-    static const char *const names[] = {"llama",
-                                        "llama_f16",
-                                        "llama_bf16",
-                                        "llama_mlx_q4_g64",
-                                        "llama_mlx_mixed",
-                                        "llama_gguf_q4_0",
-                                        "llama_gguf_q6_k",
-                                        "llama_gguf_q8_0",
-                                        "mistral",
-                                        "qwen2",
-                                        "qwen3"};
+    static const char *const names[] = {
+        "llama",           "llama_f16",       "llama_bf16",      "llama_mlx_q4_g64",
+        "llama_mlx_mixed", "llama_gguf_q4_0", "llama_gguf_q6_k", "llama_gguf_q8_0",
+        "mistral",         "qwen2",           "qwen3",           "gemma3_text",
+        "qwen3_moe",       "deepseek_v3",     "gpt_oss"};
     struct mxc_err err;
     assert_int_equal(mxc_cpu_mask(level, &err), MXC_OK);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -359,7 +359,7 @@ static void tensors_of_weights(void **state) {
     int32_t x;
     struct mxc_graph *g = begin(&x);
     char name[MXC_MAX_WEIGHT_NAME];
-    int64_t shape[3];
+    int64_t shape[MXC_MAX_VIEW_DIMS];
     const struct mxc_weight *w;
     int32_t id = mxc_graph_stack(g, 3, 4, 5, "e.*.w");
     w = &g->weights[id];

@@ -1,6 +1,7 @@
 /* Synthetic inputs for the kernel tests (synthetic.h). */
 #include "synthetic.h"
 
+#include "backend/cpu/kernels/layout.h"
 #include "base/half.h"
 #include "base/mem.h"
 
@@ -36,6 +37,14 @@ const struct case_storage case_storages[] = {
     {"q5_1", MXC_ST_Q5_1, 0, 0, 0, MXC_LAYOUT_I8},
     {"q8_0", MXC_ST_Q8_0, 0, 0, 0, MXC_LAYOUT_I8},
     {"q6_k", MXC_ST_Q6_K, 0, 0, 0, MXC_LAYOUT_I8},
+    {"q2_k", MXC_ST_Q2_K, 0, 0, 0, MXC_LAYOUT_I4},
+    {"q3_k", MXC_ST_Q3_K, 0, 0, 0, MXC_LAYOUT_I4},
+    {"iq4_nl", MXC_ST_IQ4_NL, 0, 0, 0, MXC_LAYOUT_N4},
+    {"iq4_xs", MXC_ST_IQ4_XS, 0, 0, 0, MXC_LAYOUT_N4},
+    {"mxfp4", MXC_ST_MXFP4_BLOCK, 0, 0, 0, MXC_LAYOUT_N4},
+    {"tq1_0", MXC_ST_TQ1_0, 0, 0, 0, MXC_LAYOUT_I4},
+    {"tq2_0", MXC_ST_TQ2_0, 0, 0, 0, MXC_LAYOUT_I4},
+    {"f8_e4m3", MXC_ST_F8_E4M3, 0, 0, 0, MXC_LAYOUT_BF16},
     {"mlx 2 g32 f16", MXC_ST_MLX_AFFINE, 2, 32, MXC_ST_F16, MXC_LAYOUT_I4},
     {"mlx 4 g64 bf16", MXC_ST_MLX_AFFINE, 4, 64, MXC_ST_BF16, MXC_LAYOUT_I4},
     {"mlx 4 g128 f32", MXC_ST_MLX_AFFINE, 4, 128, MXC_ST_F32, MXC_LAYOUT_I4},
@@ -59,6 +68,25 @@ static void fix_block(enum mxc_storage storage, uint8_t *p) {
     case MXC_ST_Q5_K:
         put_u16(p + 2, m);
         put_u16(p, d);
+        break;
+    case MXC_ST_Q2_K:
+        put_u16(p + 80, d);
+        put_u16(p + 82, mxc_f32_to_f16(fabsf(mxc_f16_to_f32(m))));
+        break;
+    case MXC_ST_Q3_K:
+        put_u16(p + 108, d);
+        break;
+    case MXC_ST_MXFP4_BLOCK:
+        p[0] = (uint8_t)(118 + rnd_u32() % 8);
+        break;
+    case MXC_ST_TQ1_0:
+        put_u16(p + 52, d);
+        break;
+    case MXC_ST_TQ2_0:
+        put_u16(p + 64, d);
+        break;
+    case MXC_ST_F8_E4M3:
+        p[0] = (uint8_t)(p[0] & 0xBF); /* below 2, no NaN */
         break;
     case MXC_ST_Q6_K:
         put_u16(p + 208, mxc_f32_to_f16(0.0002f + 0.0001f * rnd_float()));
@@ -127,18 +155,87 @@ void free_tensor(struct mxc_tensor *tensor) {
     mxc_mem_free(tensor);
 }
 
-struct mxc_packed pack(const struct mxc_tensor *tensor, bool exact) {
-    struct mxc_packed w;
-    struct mxc_err err;
-    assert_int_equal(mxc_pack_form(tensor, exact, &w, &err), MXC_OK);
+static const int8_t table_wide[16] = {-128, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  127};
+static const int8_t table_small[16] = {0, 1, 2, 3, 4, 6, 8, 16, 0, -1, -2, -3, -4, -6, -8, -16};
+
+const struct case_layout case_layouts[] = {
+    {"i4 16", MXC_LAYOUT_I4, 16, false, 4, false, NULL},
+    {"i4 32", MXC_LAYOUT_I4, 32, false, 8, false, NULL},
+    {"i4 64", MXC_LAYOUT_I4, 64, false, 1, false, NULL},
+    {"i4 16 affine", MXC_LAYOUT_I4, 16, true, 0, false, NULL},
+    {"i4 32 affine", MXC_LAYOUT_I4, 32, true, 0, false, NULL},
+    {"i4 64 affine", MXC_LAYOUT_I4, 64, true, 0, false, NULL},
+    {"i8 16", MXC_LAYOUT_I8, 16, false, 32, false, NULL},
+    {"i8 32", MXC_LAYOUT_I8, 32, false, 128, false, NULL},
+    {"i8 64", MXC_LAYOUT_I8, 64, false, 255, false, NULL},
+    {"i8 16 affine", MXC_LAYOUT_I8, 16, true, 0, false, NULL},
+    {"i8 32 affine", MXC_LAYOUT_I8, 32, true, 0, false, NULL},
+    {"i8 64 affine", MXC_LAYOUT_I8, 64, true, 0, false, NULL},
+    {"n4 16", MXC_LAYOUT_N4, 16, false, 0, false, table_wide},
+    {"n4 32", MXC_LAYOUT_N4, 32, false, 0, false, table_wide},
+    {"n4 16 bf16", MXC_LAYOUT_N4, 16, false, 0, true, table_wide},
+    {"n4 32 bf16", MXC_LAYOUT_N4, 32, false, 0, true, table_wide},
+    {"n4 16 small", MXC_LAYOUT_N4, 16, false, 0, false, table_small},
+    {"n4 32 small", MXC_LAYOUT_N4, 32, false, 0, false, table_small},
+    {"n4 16 bf16 small", MXC_LAYOUT_N4, 16, false, 0, true, table_small},
+    {"n4 32 bf16 small", MXC_LAYOUT_N4, 32, false, 0, true, table_small},
+};
+const size_t n_case_layouts = sizeof case_layouts / sizeof *case_layouts;
+
+void set_scales(struct mxc_packed *w, float scale, float bias, float spread) {
+    size_t blocks = mxc_packed_bytes(w) / mxc_block_bytes(w), per_strip = (size_t)(w->k / w->group);
+    for (size_t i = 0; i < blocks; i++) {
+        uint8_t *tail = w->data + i * mxc_block_bytes(w) + mxc_block_codes(w);
+        for (size_t r = 0; r < (w->affine ? 2u : 1u) * MXC_STRIP; r++) {
+            float x = (r < MXC_STRIP ? scale : bias) * (1 + spread * rnd_float());
+            if ((int32_t)(i / per_strip * MXC_STRIP + r % MXC_STRIP) >= w->n)
+                x = 0; /* a row of the padding */
+            put_u16(tail + 2 * r, w->bf16_scales ? mxc_f32_to_bf16(x) : mxc_f32_to_f16(x));
+        }
+    }
+}
+
+struct mxc_packed make_packed(const struct case_layout *c, int32_t n, int32_t k) {
+    struct mxc_packed w = {.layout = c->layout,
+                           .n = n,
+                           .k = k,
+                           .group = c->group,
+                           .affine = c->affine,
+                           .zero_point = c->zero_point,
+                           .bf16_scales = c->bf16_scales,
+                           .unit = c->bf16_scales ? 1 : 64};
+    if (c->table)
+        memcpy(w.table, c->table, sizeof w.table);
+    w.strip_bytes = (size_t)(k / c->group) * mxc_block_bytes(&w);
     w.data = mxc_mem_aligned(MXC_ALIGN, mxc_packed_bytes(&w), false);
-    void *scratch = mxc_mem_alloc(mxc_pack_scratch_bytes(&w));
+    assert_non_null(w.data);
+    for (size_t i = 0; i < mxc_packed_bytes(&w); i++)
+        w.data[i] = (uint8_t)rnd_u32();
+    set_scales(&w, 1, -8, 0.5f);
+    return w;
+}
+
+struct mxc_packed pack_view(const struct mxc_view *view, bool exact) {
+    struct mxc_packed w, plan;
+    struct mxc_err err;
+    assert_true(mxc_view_fits(view));
+    assert_int_equal(mxc_pack_form(view, exact, &w, &err), MXC_OK);
+    assert_int_equal(mxc_pack_plan(view, exact, &plan, &err), MXC_OK);
+    assert_true(plan.layout == w.layout && plan.strip_bytes == w.strip_bytes);
+    w.data = mxc_mem_aligned(MXC_ALIGN, mxc_packed_bytes(&w), false);
+    void *scratch = mxc_mem_alloc(mxc_pack_scratch_bytes(view, &w));
     assert_true(w.data && scratch);
     int32_t strips = mxc_packed_strips(&w);
-    mxc_pack_strips(tensor, &w, strips / 2, strips, scratch);
-    mxc_pack_strips(tensor, &w, 0, strips / 2, scratch);
+    mxc_pack_strips(view, &w, strips / 2, strips, scratch);
+    mxc_pack_strips(view, &w, 0, strips / 2, scratch);
     mxc_mem_free(scratch);
     return w;
+}
+
+struct mxc_packed pack(const struct mxc_tensor *tensor, bool exact) {
+    struct mxc_view view = mxc_view_whole(tensor);
+    return pack_view(&view, exact);
 }
 
 void free_packed(struct mxc_packed *packed) {

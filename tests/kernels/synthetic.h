@@ -27,7 +27,26 @@ struct mxc_tensor *make_tensor(const struct case_storage *c, int32_t n, int32_t 
 void free_tensor(struct mxc_tensor *tensor);
 /* Packs all strips; data is owned by the result (free_packed). */
 struct mxc_packed pack(const struct mxc_tensor *tensor, bool exact);
+struct mxc_packed pack_view(const struct mxc_view *view, bool exact);
 void free_packed(struct mxc_packed *packed);
+
+/* Integer layouts made directly, also those that no storage of the cases has: every template of the
+ * integer matmuls. k is a multiple of 32 and of the group. */
+struct case_layout {
+    const char *name;
+    enum mxc_layout layout;
+    int32_t group;
+    bool affine;
+    int32_t zero_point;
+    bool bf16_scales;
+    const int8_t *table;
+};
+extern const struct case_layout case_layouts[];
+extern const size_t n_case_layouts;
+/* Random codes and scales. Freed with free_packed. */
+struct mxc_packed make_packed(const struct case_layout *c, int32_t n, int32_t k);
+/* Stored scales and biases become these, times 1 +- spread. */
+void set_scales(struct mxc_packed *w, float scale, float bias, float spread);
 
 struct mxc_activation activation_new(enum mxc_activation_form form, int32_t m, int32_t k);
 void activation_free(struct mxc_activation *a);
@@ -44,8 +63,13 @@ void guarded_free(struct guarded *g);
 
 enum kernel_kind {
     KIND_NORM,
+    KIND_LAYER_NORM,
     KIND_GLU,
+    KIND_ACT,
+    KIND_SOFTCAP,
+    KIND_GATE,
     KIND_ADD,
+    KIND_WEIGHTED_ADD,
     KIND_ROPE,
     KIND_PREPARE,
     KIND_MATMUL,

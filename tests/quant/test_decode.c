@@ -62,6 +62,44 @@ static float reference(enum mxc_storage storage, const uint8_t *b, unsigned j) {
         float m = half_at(b + 2) * (float)k_scale(b + 4, g, true);
         return s * (float)q - m;
     }
+    case MXC_ST_Q2_K: {
+        unsigned g = j / 16, at = j / 128 * 32 + j % 32, q = b[16 + at] >> 2 * (j % 128 / 32) & 3;
+        float s = half_at(b + 80) * (float)(b[g] & 15), m = half_at(b + 82) * (float)(b[g] >> 4);
+        return s * (float)q - m;
+    }
+    case MXC_ST_Q3_K: {
+        unsigned g = j / 16, at = j / 128 * 32 + j % 32, q = b[32 + at] >> 2 * (j % 128 / 32) & 3;
+        unsigned low = g < 8 ? b[96 + g] & 15u : b[96 + g - 8] >> 4;
+        unsigned high = b[96 + 8 + g % 4] >> 2 * (g / 4) & 3;
+        q |= (b[j % 32] >> j / 32 & 1u) << 2;
+        return half_at(b + 108) * (float)((int)(low | high << 4) - 32) * (float)((int)q - 4);
+    }
+    case MXC_ST_IQ4_NL:
+        return half_at(b) * (float)mxc_table_iq4[b[2 + n] >> nibble & 15];
+    case MXC_ST_IQ4_XS: {
+        unsigned g = j / 32, q = b[8 + 16 * g + j % 16] >> 4 * (j % 32 / 16) & 15;
+        unsigned low = b[4 + g / 2] >> 4 * (g % 2) & 15;
+        unsigned high = (unsigned)(b[2] | b[3] << 8) >> 2 * g & 3;
+        return half_at(b) * (float)((int)(low | high << 4) - 32) * (float)mxc_table_iq4[q];
+    }
+    case MXC_ST_MXFP4_BLOCK: {
+        static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+        unsigned q = b[1 + n] >> nibble & 15;
+        return ldexpf(q < 8 ? e2m1[q] : q == 8 ? 0 : -e2m1[q - 8], b[0] - 127);
+    }
+    case MXC_ST_TQ1_0: {
+        /* the byte is a fraction of 243 in base 3, rounded up to 256ths */
+        unsigned at = j < 160 ? j % 32 : j < 240 ? 32 + (j - 160) % 16 : 48 + (j - 240) % 4;
+        unsigned place = j < 160 ? j / 32 : j < 240 ? (j - 160) / 16 : (j - 240) / 4;
+        unsigned rest = b[at];
+        for (; place; place--)
+            rest = rest * 3 % 256;
+        return half_at(b + 52) * (float)((int)(rest * 3 / 256) - 1);
+    }
+    case MXC_ST_TQ2_0: {
+        unsigned q = b[j / 128 * 32 + j % 32] >> 2 * (j % 128 / 32) & 3;
+        return half_at(b + 64) * (float)((int)q - 1);
+    }
     default: { /* Q6_K */
         unsigned part = j / 128, r = j % 128, quarter = r / 32, l = r % 32;
         unsigned low = b[64 * part + 32 * (quarter % 2) + l] >> 4 * (quarter / 2) & 15;
@@ -72,8 +110,45 @@ static float reference(enum mxc_storage storage, const uint8_t *b, unsigned j) {
     }
 }
 
-static const enum mxc_storage blocks[] = {MXC_ST_Q4_0, MXC_ST_Q4_1, MXC_ST_Q5_0, MXC_ST_Q5_1,
-                                          MXC_ST_Q8_0, MXC_ST_Q4_K, MXC_ST_Q5_K, MXC_ST_Q6_K};
+static const enum mxc_storage blocks[] = {
+    MXC_ST_Q4_0,   MXC_ST_Q4_1,   MXC_ST_Q5_0,        MXC_ST_Q5_1,  MXC_ST_Q8_0,
+    MXC_ST_Q4_K,   MXC_ST_Q5_K,   MXC_ST_Q6_K,        MXC_ST_Q2_K,  MXC_ST_Q3_K,
+    MXC_ST_IQ4_NL, MXC_ST_IQ4_XS, MXC_ST_MXFP4_BLOCK, MXC_ST_TQ1_0, MXC_ST_TQ2_0};
+
+/* Where a block's f16 scales stand; the second one -1: none; both: the block has none. */
+static void scale_places(enum mxc_storage storage, int at[2]) {
+    at[0] = 0;
+    at[1] = -1;
+    switch (storage) {
+    case MXC_ST_Q4_1:
+    case MXC_ST_Q5_1:
+    case MXC_ST_Q4_K:
+    case MXC_ST_Q5_K:
+        at[1] = 2;
+        break;
+    case MXC_ST_Q6_K:
+        at[0] = 208;
+        break;
+    case MXC_ST_Q2_K:
+        at[0] = 80;
+        at[1] = 82;
+        break;
+    case MXC_ST_Q3_K:
+        at[0] = 108;
+        break;
+    case MXC_ST_TQ1_0:
+        at[0] = 52;
+        break;
+    case MXC_ST_TQ2_0:
+        at[0] = 64;
+        break;
+    case MXC_ST_MXFP4_BLOCK:
+        at[0] = -1;
+        break;
+    default:
+        break;
+    }
+}
 
 /* Three blocks of random bytes at an odd address, with finite scales. */
 static const uint8_t *random_blocks(enum mxc_storage storage, uint8_t *room, uint32_t *state) {
@@ -83,10 +158,11 @@ static const uint8_t *random_blocks(enum mxc_storage storage, uint8_t *room, uin
         data[i] = (uint8_t)next(state);
     for (unsigned k = 0; k < 3; k++) {
         uint8_t *b = data + k * info->block_bytes;
-        put_half(storage == MXC_ST_Q6_K ? b + 208 : b, state);
-        if (storage == MXC_ST_Q4_1 || storage == MXC_ST_Q5_1 || storage == MXC_ST_Q4_K ||
-            storage == MXC_ST_Q5_K)
-            put_half(b + 2, state);
+        int at[2];
+        scale_places(storage, at);
+        for (int i = 0; i < 2; i++)
+            if (at[i] >= 0)
+                put_half(b + at[i], state);
     }
     return data;
 }
@@ -134,7 +210,9 @@ static void test_groups(void **unused) {
         for (size_t i = 0; i < n; i++) {
             float scale = scales[i / form.group], bias = biases[i / form.group];
             assert_true(codes[i] < 1u << form.bits);
-            assert_true(scale * (float)codes[i] + bias == out[i]);
+            float code = form.table ? (float)form.table[codes[i]] : (float)codes[i];
+            assert_true(scale * code + bias == out[i]);
+            assert_true(!form.table || (form.bits == 4 && form.zero_point == 0 && bias == 0));
             if (form.zero_point >= 0)
                 assert_true(bias == -(float)form.zero_point * scale);
         }
@@ -153,6 +231,27 @@ static void test_half_formats(void **unused) {
         mxc_quant_decode(MXC_ST_BF16, data + 1, 1, &bf16);
         assert_int_equal(mxc_f32_bits(f16), mxc_f32_bits(mxc_f16_to_f32((uint16_t)h)));
         assert_int_equal(mxc_f32_bits(bf16), h << 16);
+    }
+}
+
+/* Every number of 8 bits against its definition. */
+static void test_float8(void **unused) {
+    (void)unused;
+    for (int i = 0; i < 256; i++) {
+        const uint8_t byte = (uint8_t)i;
+        int e4 = i >> 3 & 15, m3 = i & 7, e5 = i >> 2 & 31, m2 = i & 3;
+        float sign = i & 128 ? -1 : 1, want, e4m3, e5m2, e8m0;
+        mxc_quant_decode(MXC_ST_F8_E4M3, &byte, 1, &e4m3);
+        mxc_quant_decode(MXC_ST_F8_E5M2, &byte, 1, &e5m2);
+        mxc_quant_decode(MXC_ST_F8_E8M0, &byte, 1, &e8m0);
+        want = e4 ? ldexpf(1 + (float)m3 / 8, e4 - 7) : ldexpf((float)m3, -9);
+        assert_true((i & 127) == 127 ? isnan(e4m3) : e4m3 == sign * want);
+        want = e5 ? ldexpf(1 + (float)m2 / 4, e5 - 15) : ldexpf((float)m2, -16);
+        if (e5 == 31)
+            assert_true(m2 ? isnan(e5m2) : e5m2 == sign * INFINITY);
+        else
+            assert_true(e5m2 == sign * want);
+        assert_true(e8m0 == ldexpf(1, i - 127));
     }
 }
 
@@ -208,8 +307,9 @@ static void test_bytes(void **unused) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_blocks), cmocka_unit_test(test_groups),
-                                       cmocka_unit_test(test_half_formats),
-                                       cmocka_unit_test(test_plain), cmocka_unit_test(test_bytes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_blocks),       cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_half_formats), cmocka_unit_test(test_float8),
+        cmocka_unit_test(test_plain),        cmocka_unit_test(test_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,7 +155,6 @@ static void test_strip(void **state) {
 static void test_decoders_that_do_not_fit(void **state) {
     (void)state;
     static const char *const cases[][2] = {
-        {"{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}", "Strip"},
         {"{\"type\": \"Fuse\"}, {\"type\": \"ByteFallback\"}", "ByteFallback"},
         {"{\"type\": \"Fuse\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, "
          "\"content\": \"b\"}",

@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "format/gguf_tokenizer.h"
-#include "text/bytes.h"
+#include "base/byte_chars.h"
 #include "text/tokenizer.h"
 
 #include <stdio.h>

@@ -25,6 +25,7 @@ def main():
     ap.add_argument("--set", choices="AB", required=True)
     ap.add_argument("--out", required=True)
     ap.add_argument("--mlx-python", default=os.environ.get("MLX_PYTHON"))
+    ap.add_argument("--tokenizers", help="folder with tokenizers to use instead of training them (set A: tests/data/tokenizers)")
     ap.add_argument("--steps", default=",".join(STEPS))
     ap.add_argument("--only", default="", help="comma-separated model names")
     a = ap.parse_args()
@@ -33,13 +34,13 @@ def main():
     import transformers
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    from fixgen import common, formats, ggufgen, manifest, pictures, textgen, toks, vlmgen
+    from fixgen import bertgen, common, formats, ggufgen, manifest, pictures, textgen, toks, vlmgen
 
     spec = common.SETS[a.set]
     root = os.path.abspath(a.out)
     work = root + ".work"
     os.makedirs(root, exist_ok=True)
-    T = toks.build_all(spec)
+    T = toks.build_all(spec, a.tokenizers)
     paths = pictures.draw_all(spec, os.path.join(root, "images"))
     steps = a.steps.split(",")
     failed = []
@@ -66,6 +67,7 @@ def main():
         toks.write_tokenizer_goldens(T, os.path.join(root, "tokenizers"))
     if "text" in steps:
         each(textgen.text_families(spec), lambda n: textgen.build_text(n, spec, T, root))
+        each(bertgen.NAMES, lambda n: bertgen.build_bert(n, spec, T, root))
     if "vlm" in steps:
         each(vlmgen.FAMILIES, lambda n: vlmgen.build_vlm(n, spec, T, root, paths))
     if "formats" in steps:

@@ -15,6 +15,8 @@ def check_model(d):
     bad = []
     j = json.load(open(os.path.join(d, "golden", "golden.json"), encoding="utf-8"))
     g = load_file(os.path.join(d, "golden", "golden.safetensors"))
+    if j["family"] == "bert":
+        return check_encoder(d, j, g)
     for k, v in g.items():
         if np.issubdtype(v.dtype, np.floating) and not np.isfinite(v).all():
             bad.append(f"{k} is not finite")
@@ -44,6 +46,24 @@ def check_model(d):
         if not os.path.exists(os.path.join(d, r["file"])):
             bad.append(f"{r['file']} missing")
         bad += [f"img.{n}.{t} missing" for t in r["tensors"] if f"img.{n}.{t}" not in src]
+    return bad, len(j["cases"])
+
+
+def check_encoder(d, j, g):
+    """A folder without logits (bert)."""
+    bad = [f"{k} is not finite" for k, v in g.items() if not np.isfinite(v).all()]
+    tok = Tokenizer.from_file(os.path.join(d, "tokenizer.json"))
+    for c in j["cases"]:
+        enc = tok.encode(*c.get("texts", [c.get("text")]))
+        if (enc.ids, enc.type_ids, enc.tokens) != (c["ids"], c["token_type_ids"], c["tokens"]):
+            bad.append(f"{c['name']}: token ids")
+        h, emb = g[f"{c['name']}.hidden"], g[f"{c['name']}.embedding"]
+        want = h[:1] if j["pooling"] == "cls" else h.mean(0, keepdims=True)
+        if len(h) != len(c["ids"]) or np.abs(emb - (want / np.linalg.norm(want) if j["normalize"] else want)).max() > 1e-5:
+            bad.append(f"{c['name']}: pooling")
+        if np.abs(np.linalg.norm(h, axis=-1) - g[f"{c['name']}.layer_l2"][-1]).max() > 1e-4 or c["padded_vs_alone_max_abs"] > 1e-4:
+            bad.append(f"{c['name']}: hidden")
+        bad += [f"{c['name']}.{t} missing" for t in c["tensors"] if f"{c['name']}.{t}" not in g]
     return bad, len(j["cases"])
 
 

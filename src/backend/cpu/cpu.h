@@ -1,9 +1,10 @@
 /* CPU backend internals: what the files of this folder share. The way of a model:
- *   weights.c   every weight of the graph: packed matrix, f32 vector, or mapped table
+ *   weights.c   every weight of the graph: packed matrices, f32 vector, or mapped table;
+ *               pack_weights.c fills them
  *   program.c   nodes -> fused ops, liveness -> places of values in one arena
  *   plan.c      compile, estimate, free, describe
  *   step.c      checks a step, cuts attention into tiles
- *   exec.c      one team run walks the ops; op_*.c do them
+ *   exec.c      one team run walks the ops; op_*.c do them, moe_route.c chooses experts
  *   state.c     KV pages
  * A program is walked by every worker; an op ends with a barrier unless it is the last. Rows and
  * workers never change the arithmetic of a row: workers split output strips, rows or (tile, head)
@@ -28,20 +29,37 @@ struct mxc_backend {
     struct mxc_team *team;
 };
 
+/* One matrix of a weight: an expert's, a head's, or the only one. */
+struct mxc_cpu_slice {
+    struct mxc_view view;
+    struct mxc_packed packed; /* data lies in plan->packed */
+    size_t offset;            /* there */
+};
+
 /* One weight of the graph. */
 struct mxc_cpu_weight {
-    const struct mxc_tensor *tensor;
-    bool multiplied;          /* by a LINEAR: it is packed (a table may be that too) */
-    struct mxc_packed packed; /* data lies in plan->packed */
-    float *vector;            /* MXC_W_VECTOR; lies in plan->vectors */
+    struct mxc_cpu_slice *slices; /* of plan->slices; a vector's: one for each of its tensors */
+    int32_t n_slices;
+    bool multiplied; /* it is packed (a table may be that too) */
+    float *vector;   /* MXC_W_VECTOR: [slices][n]; in plan->vectors */
+    bool columns;    /* norms of the columns are wanted */
+    float *norms;    /* [columns] |W[:, j]| + 1e-7; in plan->vectors */
 };
 
 enum mxc_cpu_op_kind {
+    MXC_CPU_NO_OP, /* the backend does not know the graph's op */
     MXC_CPU_EMBED,
-    MXC_CPU_NORM,
+    MXC_CPU_ADD_POSITION,
+    MXC_CPU_NORM, /* RMS or layer norm */
     MXC_CPU_LINEAR,
+    MXC_CPU_HEADS,
     MXC_CPU_ATTENTION,
+    MXC_CPU_MOE,
     MXC_CPU_GLU,
+    MXC_CPU_ACT,
+    MXC_CPU_SOFTCAP,
+    MXC_CPU_GATE,
+    MXC_CPU_UNIT_COLUMNS,
     MXC_CPU_ADD,
     MXC_CPU_SELECT,
     MXC_CPU_COPY,
@@ -51,15 +69,16 @@ enum mxc_cpu_op_kind {
 struct mxc_cpu_op {
     enum mxc_cpu_op_kind kind;
     const struct mxc_node *node;
-    int32_t ticket;                /* index into plan->tickets */
-    int32_t source, residual, out; /* values; MXC_NONE when absent */
+    int32_t ticket;                /* index into plan->tickets; a MOE has the next one too */
+    int32_t source, residual, out; /* values; MXC_NONE when absent. residual: the second input */
     bool rows_out;                 /* works on the R output rows, else on all T */
     /* LINEAR */
     const struct mxc_node *norm; /* rows are normalised before they are prepared, or NULL */
     bool select;                 /* rows are picked by out_row before they are prepared */
-    bool glu;                    /* two parts, combined at once */
+    bool glu;                    /* two parts, or two halves of one part, combined at once */
     enum mxc_act act;
-    bool forms[MXC_N_ACT_FORMS]; /* activation forms of the parts */
+    const struct mxc_node *after; /* ACT or SOFTCAP done on the finished columns, or NULL */
+    bool forms[MXC_N_ACT_FORMS];  /* activation forms of the parts; MOE: of gate and up */
     /* ATTENTION */
     int32_t attention; /* index into plan->attentions */
     bool append_only;  /* last attention: with no output rows only K and V are wanted */
@@ -123,16 +142,40 @@ struct mxc_cpu_rope {
     float *cos, *sin; /* [max_rows][half], this step's */
 };
 
+/* Consecutive entries of a MOE's list, all of one expert. */
+struct mxc_cpu_moe_block {
+    int32_t expert, first, n; /* n <= SMALL_ROWS */
+};
+
+/* Which expert does which row: an entry is a (row, rank) pair, row * top_k + rank its number. */
+struct mxc_cpu_moe {
+    int32_t *expert;                  /* [entry number] */
+    float *share;                     /* [entry number] p_e */
+    int32_t *list;                    /* entry numbers by expert, then by number */
+    int32_t *place;                   /* [entry number] where it is in the list */
+    struct mxc_cpu_moe_block *blocks; /* the list in blocks */
+    int32_t *counts;                  /* [n_experts + 1] */
+    float *scores;                    /* [3 * n_experts] */
+    uint8_t *taken;                   /* [n_experts] */
+};
+
+/* Room for the MOE ops of a graph: the largest of each. */
+struct mxc_cpu_moe_room {
+    size_t entries, experts;    /* max_rows * top_k; 0: no MOE */
+    size_t hidden_ld, prepared; /* numbers of a hidden row; bytes of a prepared row */
+};
+
 /* What one worker has for itself. */
 struct mxc_cpu_worker {
     struct mxc_cpu_run *run;
     int id, n;
-    uint8_t *prepared[MXC_N_ACT_FORMS]; /* SMALL_ROWS rows */
+    uint8_t *prepared[MXC_N_ACT_FORMS]; /* SMALL_ROWS rows, also one by one */
     float *rows;                        /* [SMALL_ROWS][plan->row_ld] */
-    float *glu;                         /* gate and up strips */
-    float *heads;                       /* [2][MXC_ATTN_MAX_DIM] */
-    float *query;                       /* [ATTN_COLUMNS][ATTN_MAX_DIM] */
-    float *result;                      /* [ATTN_COLUMNS][ATTN_MAX_DIM] */
+    float *glu;                         /* gate and up strips; results of experts */
+    struct mxc_cpu_moe moe;
+    float *heads;  /* [2][MXC_ATTN_MAX_DIM] */
+    float *query;  /* [ATTN_COLUMNS][ATTN_MAX_DIM] */
+    float *result; /* [ATTN_COLUMNS][ATTN_MAX_DIM] */
     struct mxc_attn_part *part, *total;
 };
 
@@ -145,6 +188,8 @@ struct mxc_plan {
     int32_t max_rows, max_out, max_spans;
 
     struct mxc_cpu_weight *weights; /* [graph->n_weights] */
+    struct mxc_cpu_slice *slices;
+    size_t n_slices;
     uint8_t *packed;
     size_t packed_bytes;
     float *vectors;
@@ -165,6 +210,13 @@ struct mxc_plan {
     uint8_t *scratch; /* of all workers, shared activations, ropes, tiles */
     size_t scratch_bytes;
     uint8_t *shared[MXC_N_ACT_FORMS]; /* max_rows rows */
+    float *row_factors; /* [max_rows][2] of q and k, when they are normed as a whole; else NULL */
+    bool whole_norms;
+    struct mxc_cpu_moe_room moe_room;
+    int32_t *moe_expert;   /* [entries] */
+    float *moe_share;      /* [entries] */
+    float *moe_hidden;     /* [entries][hidden_ld] */
+    uint8_t *moe_prepared; /* [entries] rows */
 
     uint8_t *parts; /* shared chunks: partial results, grown by run */
     size_t parts_bytes, part_stride;
@@ -173,7 +225,7 @@ struct mxc_plan {
     int32_t *tables; /* block tables of a step with holes filled, grown by run */
     size_t n_tables;
     const int32_t **span_tables;    /* [max_spans][N_KV_KINDS] into tables */
-    struct mxc_cpu_ticket *tickets; /* [n_tickets], one for each op of a program */
+    struct mxc_cpu_ticket *tickets; /* [n_tickets], see mxc_cpu_op.ticket */
     int32_t n_tickets;
     char describe[160];
 };
@@ -200,12 +252,23 @@ struct mxc_cpu_run {
 };
 
 /* ---- weights.c */
-/* Resolves every weight and decides layouts; fills plan->weights (all but data), packed_bytes and
- * vectors_bytes, exact and form_k. */
+/* Resolves every weight and decides layouts; fills plan->weights and slices (all but data),
+ * packed_bytes and vectors_bytes, exact and form_k. */
 enum mxc_code mxc_cpu_weights_plan(struct mxc_plan *plan, const struct mxc_weights *weights,
                                    enum mxc_precision precision, struct mxc_err *err) MXC_MUST;
+/* ---- pack_weights.c */
+/* Allocates and fills what weights.c has measured. */
 enum mxc_code mxc_cpu_weights_pack(struct mxc_plan *plan, const struct mxc_plan_options *options,
                                    struct mxc_err *err) MXC_MUST;
+/* Rows of strips [strip0, strip1) alone: a matrix of its own. */
+static inline struct mxc_packed mxc_cpu_strips(const struct mxc_packed *packed, int32_t strip0,
+                                               int32_t strip1) {
+    struct mxc_packed p = *packed;
+    int32_t last = strip1 * MXC_STRIP < p.n ? strip1 * MXC_STRIP : p.n;
+    p.data += (size_t)strip0 * p.strip_bytes;
+    p.n = last - strip0 * MXC_STRIP;
+    return p;
+}
 /* Offset of a matrix in plan->packed is a multiple of this. */
 enum { MXC_CPU_PACK_ALIGN = 256 };
 
@@ -234,10 +297,10 @@ enum mxc_code mxc_cpu_run(struct mxc_plan *plan, struct mxc_state *state,
                           struct mxc_err *err) MXC_MUST;
 /* Where a value is in this run, and its row stride. */
 float *mxc_cpu_value(const struct mxc_cpu_run *run, int32_t value, size_t *ld);
-/* Takes the next [*begin, *end) of n units from the op's counter, at most `chunk` of them; chunk 0:
+/* Takes the next [*begin, *end) of n units from a counter, at most `chunk` of them; chunk 0:
  * the worker's fixed share, once (*turn counts from 0). false: nothing left. */
-bool mxc_cpu_take(const struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op, int32_t n,
-                  int32_t chunk, int32_t *turn, int32_t *begin, int32_t *end);
+bool mxc_cpu_take(const struct mxc_cpu_worker *worker, int32_t ticket, int32_t n, int32_t chunk,
+                  int32_t *turn, int32_t *begin, int32_t *end);
 /* Part [*begin, *end) of n units of work for a worker; borders are multiples of unit. */
 void mxc_cpu_split(const struct mxc_cpu_worker *worker, int32_t n, int32_t unit, int32_t *begin,
                    int32_t *end);
@@ -253,8 +316,26 @@ void mxc_cpu_op_embed(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op
 void mxc_cpu_rope_tables(struct mxc_cpu_worker *worker);
 void mxc_cpu_op_rows_only(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
 void mxc_cpu_op_compact(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
+/* One row of an RMS_NORM or LAYER_NORM node; y may be x. */
+void mxc_cpu_norm_row(const struct mxc_plan *plan, const struct mxc_node *norm, float *y,
+                      const float *x, int32_t width);
 void mxc_cpu_op_linear(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
+/* Units that a worker takes at a time when `bytes` of weights are read for m rows; 0: a fixed
+ * share. Taking turns evens out cores that are slower or disturbed, and pays when a turn is long
+ * against the counter's cost. */
+int32_t mxc_cpu_turn(const struct mxc_cpu_worker *worker, int32_t m, int32_t n_units, size_t bytes);
+void mxc_cpu_op_heads(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
+void mxc_cpu_op_moe(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
 void mxc_cpu_op_attention(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
+
+/* ---- moe_route.c */
+/* Experts and shares of one row, top_k of each; bias may be NULL. Uses moe->scores and taken. */
+void mxc_cpu_moe_choose(const struct mxc_moe_attr *attr, const float *logits, const float *bias,
+                        const struct mxc_cpu_moe *moe, int32_t *expert, float *share);
+/* Fills list, place and blocks of moe from the experts of n_rows rows; returns the number of
+ * blocks. */
+int32_t mxc_cpu_moe_list(const struct mxc_moe_attr *attr, int32_t n_rows, const int32_t *expert,
+                         const struct mxc_cpu_moe *moe);
 
 /* ---- state.c */
 enum mxc_code mxc_cpu_state_new(struct mxc_plan *plan, const int32_t n_blocks[MXC_N_KV_KINDS],

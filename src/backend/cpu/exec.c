@@ -24,10 +24,10 @@ void mxc_cpu_split(const struct mxc_cpu_worker *worker, int32_t n, int32_t unit,
     *end = (int32_t)(to < n ? to : n);
 }
 
-bool mxc_cpu_take(const struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op, int32_t n,
-                  int32_t chunk, int32_t *turn, int32_t *begin, int32_t *end) {
+bool mxc_cpu_take(const struct mxc_cpu_worker *worker, int32_t ticket, int32_t n, int32_t chunk,
+                  int32_t *turn, int32_t *begin, int32_t *end) {
     if (chunk) {
-        *begin = atomic_fetch_add(&worker->run->plan->tickets[op->ticket].next, chunk);
+        *begin = atomic_fetch_add(&worker->run->plan->tickets[ticket].next, chunk);
         *end = n - chunk > *begin ? *begin + chunk : n;
     } else {
         mxc_cpu_split(worker, n, 1, begin, end);
@@ -47,6 +47,12 @@ static void do_op(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op) {
         break;
     case MXC_CPU_ATTENTION:
         mxc_cpu_op_attention(worker, op);
+        break;
+    case MXC_CPU_HEADS:
+        mxc_cpu_op_heads(worker, op);
+        break;
+    case MXC_CPU_MOE:
+        mxc_cpu_op_moe(worker, op);
         break;
     case MXC_CPU_COMPACT:
         mxc_cpu_op_compact(worker, op);

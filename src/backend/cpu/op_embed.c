@@ -21,7 +21,7 @@ static const float *find_splice(const struct mxc_step *step, int32_t row) {
 
 void mxc_cpu_op_embed(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op) {
     const struct mxc_cpu_run *run = worker->run;
-    const struct mxc_tensor *table = run->plan->weights[op->node->weights[0]].tensor;
+    const struct mxc_tensor *table = run->plan->weights[op->node->weights[0]].slices[0].view.tensor;
     int32_t width = run->plan->graph->values[op->out].width, begin, end;
     float scale = op->node->u.embed.scale;
     size_t ld;

@@ -1,7 +1,8 @@
 /* LINEAR: prepare the rows of the input, multiply with every part, finish with bias, scale and
- * residual; in front of it a norm or a pick of output rows, behind it a GLU, when the program took
- * them in. Few rows: every worker prepares all of them for itself, which costs less than a barrier.
- * Many: workers prepare rows [24 i, 24 j) into shared memory and meet. Then workers split strips.
+ * residual; in front of it a norm or a pick of output rows, behind it a GLU, an activation or a
+ * soft cap, when the program took them in. Few rows: every worker prepares all of them for itself,
+ * which costs less than a barrier. Many: workers prepare rows [24 i, 24 j) into shared memory and
+ * meet. Then workers split strips.
  */
 #include "backend/cpu/cpu.h"
 
@@ -14,8 +15,7 @@ static void input_row(const struct mxc_cpu_run *run, const struct mxc_cpu_op *op
     const float *source = x + from * ld;
     int32_t width = run->plan->graph->values[op->source].width;
     if (op->norm)
-        run->plan->kernels->rms_norm(to, source, run->plan->weights[op->norm->weights[0]].vector,
-                                     width, op->norm->u.norm.eps, op->norm->u.norm.offset);
+        mxc_cpu_norm_row(run->plan, op->norm, to, source, width);
     else
         memcpy(to, source, (size_t)width * sizeof *to);
 }
@@ -64,34 +64,57 @@ static void prepare(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op, 
     mxc_cpu_barrier(worker);
 }
 
+/* Part i of a LINEAR, and its bias. Two halves of one part in front of a GLU are two parts. */
+static struct mxc_packed get_part(const struct mxc_plan *plan, const struct mxc_cpu_op *op, int i,
+                                  const float **bias) {
+    bool halves = op->glu && op->node->u.linear.n_parts == 1;
+    int32_t b = op->node->weights[halves ? 1 : 2 * i + 1];
+    const struct mxc_packed *w =
+        &plan->weights[op->node->weights[halves ? 0 : 2 * i]].slices->packed;
+    *bias = b == MXC_NONE ? NULL : plan->weights[b].vector;
+    if (!halves)
+        return *w;
+    int32_t half = w->n / 2 / MXC_STRIP; /* the program made sure that there is no rest */
+    if (i && *bias)
+        *bias += w->n / 2;
+    return i ? mxc_cpu_strips(w, half, 2 * half) : mxc_cpu_strips(w, 0, half);
+}
+
 /* Strips [strips[0], strips[1]) of part i; out is where the first of them begins. */
 static void multiply(const struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op, int i,
                      const struct mxc_activation *a, const int32_t strips[2], float *out, size_t ld,
                      const float *residual) {
     const struct mxc_plan *plan = worker->run->plan;
-    struct mxc_packed w = plan->weights[op->node->weights[2 * i]].packed;
-    int32_t bias = op->node->weights[2 * i + 1], column = strips[0] * MXC_STRIP;
-    struct mxc_epilogue epilogue = {.bias = bias == MXC_NONE ? NULL
-                                                             : plan->weights[bias].vector + column,
+    const float *bias;
+    struct mxc_packed all = get_part(plan, op, i, &bias);
+    struct mxc_packed w = mxc_cpu_strips(&all, strips[0], strips[1]);
+    struct mxc_epilogue epilogue = {.bias = bias ? bias + strips[0] * MXC_STRIP : NULL,
                                     .scale = op->node->u.linear.scale,
                                     .residual = residual};
-    bool plain = bias == MXC_NONE && epilogue.scale == 1.0f && !residual;
-    w.data += (size_t)strips[0] * w.strip_bytes;
-    w.n -= column;
+    bool plain = !bias && epilogue.scale == 1.0f && !residual;
     plan->kernels->matmul[w.layout](&w, &a[mxc_packed_form(&w)], 0, strips[1] - strips[0], out, ld,
                                     plain ? NULL : &epilogue);
 }
 
-/* Strips that a worker takes at a time; 0: a fixed share. Taking turns evens out cores that are
- * slower or disturbed, and pays when a turn is long against the counter's cost. */
-static int32_t turn_strips(const struct mxc_cpu_worker *worker, int32_t m, int32_t n,
-                           size_t strip_bytes) {
+int32_t mxc_cpu_turn(const struct mxc_cpu_worker *worker, int32_t m, int32_t n_units,
+                     size_t bytes) {
     enum { TURNS = 8, LONG_BYTES = 2 << 20 };
-    if (worker->n == 1 ||
-        (m <= MXC_CPU_SMALL_ROWS && (size_t)n * strip_bytes < LONG_BYTES * (size_t)worker->n))
+    if (worker->n == 1 || (m <= MXC_CPU_SMALL_ROWS && bytes < LONG_BYTES * (size_t)worker->n))
         return 0;
-    int32_t strips = n / (worker->n * TURNS);
-    return strips ? strips : 1;
+    int32_t turn = n_units / (worker->n * TURNS);
+    return turn ? turn : 1;
+}
+
+/* What the program took in behind the LINEAR, on finished columns [0, n) of all rows. */
+static void finish_columns(const struct mxc_plan *plan, const struct mxc_node *after, int32_t m,
+                           float *out, size_t ld, int32_t n) {
+    for (size_t row = 0; row < (size_t)m; row++) {
+        float *y = out + row * ld;
+        if (after->op == MXC_OP_SOFTCAP)
+            plan->kernels->softcap(y, y, after->u.softcap.cap, n);
+        else
+            plan->kernels->act[after->u.glu.act](y, y, n);
+    }
 }
 
 /* Strips [begin, end), counted over all parts. */
@@ -104,12 +127,16 @@ static void multiply_strips(struct mxc_cpu_worker *worker, const struct mxc_cpu_
     if (op->residual != MXC_NONE)
         residual = mxc_cpu_value(worker->run, op->residual, &ld_residual);
     for (int32_t i = 0, first = 0; i < op->node->u.linear.n_parts && first < end; i++) {
-        const struct mxc_packed *w = &plan->weights[op->node->weights[2 * i]].packed;
+        const struct mxc_packed *w = &plan->weights[op->node->weights[2 * i]].slices->packed;
         int32_t n = mxc_packed_strips(w);
         int32_t strips[2] = {begin > first ? begin - first : 0, end - first < n ? end - first : n};
         if (strips[0] < strips[1]) {
             size_t at = column + (size_t)strips[0] * MXC_STRIP;
+            int32_t last = strips[1] * MXC_STRIP < w->n ? strips[1] * MXC_STRIP : w->n;
             multiply(worker, op, i, a, strips, out + at, ld, residual ? residual + at : NULL);
+            if (op->after)
+                finish_columns(plan, op->after, a[mxc_packed_form(w)].m, out + at, ld,
+                               last - strips[0] * MXC_STRIP);
         }
         first += n;
         column += (size_t)w->n;
@@ -121,10 +148,10 @@ static void multiply_parts(struct mxc_cpu_worker *worker, const struct mxc_cpu_o
     const struct mxc_plan *plan = worker->run->plan;
     int32_t total = 0, turn = 0, begin, end;
     for (int i = 0; i < op->node->u.linear.n_parts; i++)
-        total += mxc_packed_strips(&plan->weights[op->node->weights[2 * i]].packed);
-    size_t bytes = plan->weights[op->node->weights[0]].packed.strip_bytes;
-    int32_t strips = turn_strips(worker, m, total, bytes);
-    while (mxc_cpu_take(worker, op, total, strips, &turn, &begin, &end))
+        total += mxc_packed_strips(&plan->weights[op->node->weights[2 * i]].slices->packed);
+    size_t bytes = plan->weights[op->node->weights[0]].slices->packed.strip_bytes;
+    int32_t strips = mxc_cpu_turn(worker, m, total, (size_t)total * bytes);
+    while (mxc_cpu_take(worker, op->ticket, total, strips, &turn, &begin, &end))
         multiply_strips(worker, op, a, begin, end);
 }
 
@@ -133,7 +160,8 @@ static void glu_strips(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *o
                        const struct mxc_activation *a, const int32_t strips[2]) {
     const struct mxc_plan *plan = worker->run->plan;
     int32_t column = strips[0] * MXC_STRIP, last = strips[1] * MXC_STRIP;
-    int32_t n = plan->weights[op->node->weights[0]].packed.n;
+    const float *unused;
+    int32_t n = get_part(plan, op, 0, &unused).n;
     size_t ld, half = (size_t)(last - column), both = 2 * half;
     float *out = mxc_cpu_value(worker->run, op->out, &ld) + column;
     float *g = worker->glu, *u = worker->glu + half;
@@ -147,11 +175,12 @@ static void glu_strips(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *o
 static void multiply_glu(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op, int32_t m,
                          const struct mxc_activation *a) {
     const struct mxc_plan *plan = worker->run->plan;
-    const struct mxc_packed *gate = &plan->weights[op->node->weights[0]].packed;
+    const float *unused;
+    struct mxc_packed gate = get_part(plan, op, 0, &unused);
     int32_t most = (int32_t)(plan->glu_floats / ((size_t)m * 2 * MXC_STRIP));
-    int32_t total = mxc_packed_strips(gate), turn = 0, begin, end;
-    int32_t chunk = turn_strips(worker, m, total, 2 * gate->strip_bytes);
-    while (mxc_cpu_take(worker, op, total, chunk, &turn, &begin, &end))
+    int32_t total = mxc_packed_strips(&gate), turn = 0, begin, end;
+    int32_t chunk = mxc_cpu_turn(worker, m, total, 2 * gate.strip_bytes * (size_t)total);
+    while (mxc_cpu_take(worker, op->ticket, total, chunk, &turn, &begin, &end))
         for (int32_t s = begin; s < end; s += most)
             glu_strips(worker, op, m, a, (int32_t[2]){s, end - s > most ? s + most : end});
 }

@@ -1,48 +1,124 @@
-/* Ops that go row by row: RMS_NORM, GLU, ADD, SELECT_OUT and copies.
- * In: a worker and an op. Out: this worker's share of the op's rows, or of the columns for the
- * picking of output rows in place.
- * They run by themselves only where the program did not take them into a LINEAR, so this is not a
- * hot path.
+/* Ops that go number by number or row by row: norms, GLU, ACT, SOFTCAP, GATE, UNIT_COLUMNS, ADD,
+ * ADD_POSITION, SELECT_OUT and copies.
+ * In: a worker and an op. Out: this worker's share of the op's rows, or of their columns where a
+ * number depends on its own column only (a row of logits is wide and alone).
+ * Norms and picks run by themselves only where the program did not take them into a LINEAR.
  * Invariant: workers write disjoint parts; a row's result never depends on how rows are split. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
 
-static void one_row(const struct mxc_cpu_run *run, const struct mxc_cpu_op *op, float *y,
-                    const float *x, const float *x2) {
-    const struct mxc_kernels *kernels = run->plan->kernels;
-    int32_t width = run->plan->graph->values[op->out].width;
-    switch (op->kind) {
+void mxc_cpu_norm_row(const struct mxc_plan *plan, const struct mxc_node *norm, float *y,
+                      const float *x, int32_t width) {
+    const struct mxc_kernels *kernels = plan->kernels;
+    const float *w = plan->weights[norm->weights[0]].vector;
+    if (norm->op == MXC_OP_LAYER_NORM) {
+        int32_t b = norm->weights[1];
+        kernels->layer_norm(y, x, w, b == MXC_NONE ? NULL : plan->weights[b].vector, width,
+                            norm->u.norm.eps);
+        return;
+    }
+    if (norm->u.norm.groups > 1) {
+        int32_t n = width / norm->u.norm.groups;
+        for (int32_t at = 0; at < width; at += n)
+            kernels->rms_norm(y + at, x + at, w, n, norm->u.norm.eps, norm->u.norm.offset);
+        return;
+    }
+    const struct mxc_weight *weight = &plan->graph->weights[norm->weights[0]];
+    int64_t have = weight->n_dims > 1 ? weight->shape[0] * weight->shape[1] : weight->shape[0];
+    int32_t n = have < width ? (int32_t)have : width;
+    kernels->rms_norm(y, x, w, n, norm->u.norm.eps, norm->u.norm.offset);
+    if (n < width && y != x)
+        memcpy(y + n, x + n, (size_t)(width - n) * sizeof *y);
+}
+
+/* What an op reads for one row. */
+struct row_job {
+    const struct mxc_cpu_run *run;
+    const struct mxc_cpu_op *op;
+    float *y;
+    const float *x, *x2;
+    int32_t row, width; /* of the output */
+};
+
+static void position_row(const struct row_job *job) {
+    const struct mxc_cpu_run *run = job->run;
+    const struct mxc_node *node = job->op->node;
+    int32_t at = job->op->rows_out ? run->step->out_row[job->row] : job->row;
+    mxc_tensor_row(run->plan->weights[node->weights[0]].slices[0].view.tensor,
+                   run->step->positions[at] + node->u.position.offset, job->y);
+    run->plan->kernels->add(job->y, job->x, job->y, job->width);
+}
+
+static void unit_columns(float *y, const float *x, const float *norms, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        y[i] = x[i] / norms[i];
+}
+
+/* Columns [c0, c1); norms and positions: all of them. */
+static void do_columns(const struct row_job *job, int32_t c0, int32_t c1) {
+    const struct mxc_plan *plan = job->run->plan;
+    const struct mxc_kernels *kernels = plan->kernels;
+    const struct mxc_node *node = job->op->node;
+    float *y = job->y + c0;
+    const float *x = job->x + c0;
+    int32_t n = c1 - c0;
+    switch (job->op->kind) {
     case MXC_CPU_NORM:
-        kernels->rms_norm(y, x, run->plan->weights[op->node->weights[0]].vector, width,
-                          op->node->u.norm.eps, op->node->u.norm.offset);
+        mxc_cpu_norm_row(plan, node, y, x, n);
+        break;
+    case MXC_CPU_ADD_POSITION:
+        position_row(job);
         break;
     case MXC_CPU_GLU:
-        kernels->glu[op->node->u.glu.act](y, x, x + width, width);
+        kernels->glu[node->u.glu.act](y, x, x + job->width, n);
+        break;
+    case MXC_CPU_ACT:
+        kernels->act[node->u.glu.act](y, x, n);
+        break;
+    case MXC_CPU_SOFTCAP:
+        kernels->softcap(y, x, node->u.softcap.cap, n);
+        break;
+    case MXC_CPU_GATE:
+        kernels->gate(y, x, job->x2[0], n);
+        break;
+    case MXC_CPU_UNIT_COLUMNS:
+        unit_columns(y, x, plan->weights[node->weights[0]].norms + c0, n);
         break;
     case MXC_CPU_ADD:
-        kernels->add(y, x, x2, width);
+        kernels->add(y, x, job->x2 + c0, n);
         break;
     default: /* SELECT, COPY */
-        memcpy(y, x, (size_t)width * sizeof *y);
+        memcpy(y, x, (size_t)n * sizeof *y);
     }
 }
 
 void mxc_cpu_op_rows_only(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op) {
+    enum { PIECE = 1024 }; /* columns, whole lines */
     const struct mxc_cpu_run *run = worker->run;
     size_t ld_out, ld, ld2 = 0;
-    if (!mxc_cpu_op_rows(run, op))
+    int32_t rows = mxc_cpu_op_rows(run, op), width = run->plan->graph->values[op->out].width;
+    if (!rows)
         return;
     float *out = mxc_cpu_value(run, op->out, &ld_out);
     const float *x = mxc_cpu_value(run, op->source, &ld), *x2 = NULL;
     if (op->residual != MXC_NONE)
         x2 = mxc_cpu_value(run, op->residual, &ld2);
-    int32_t begin, end;
-    mxc_cpu_split(worker, mxc_cpu_op_rows(run, op), 1, &begin, &end);
-    for (int32_t row = begin; row < end; row++) {
-        size_t r = (size_t)row;
-        size_t from = op->kind == MXC_CPU_SELECT ? (size_t)run->step->out_row[row] : r;
-        one_row(run, op, out + r * ld_out, x + from * ld, x2 ? x2 + r * ld2 : NULL);
+    bool whole = op->kind == MXC_CPU_NORM || op->kind == MXC_CPU_ADD_POSITION || rows >= worker->n;
+    int32_t pieces = whole ? 1 : (width + PIECE - 1) / PIECE, begin, end;
+    mxc_cpu_split(worker, rows * pieces, 1, &begin, &end);
+    for (int32_t i = begin; i < end; i++) {
+        size_t r = (size_t)(i / pieces);
+        size_t from = op->kind == MXC_CPU_SELECT ? (size_t)run->step->out_row[r] : r;
+        struct row_job job = {.run = run,
+                              .op = op,
+                              .y = out + r * ld_out,
+                              .x = x + from * ld,
+                              .x2 = x2 ? x2 + r * ld2 : NULL,
+                              .row = i / pieces,
+                              .width = width};
+        int32_t c0 = i % pieces * PIECE;
+        do_columns(&job, c0, whole || width - c0 < PIECE ? width : c0 + PIECE);
     }
 }
 

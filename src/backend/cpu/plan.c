@@ -68,6 +68,7 @@ static enum mxc_code plan_attentions(struct mxc_plan *plan, struct mxc_err *err)
         if (node->op != MXC_OP_ATTENTION)
             continue;
         const struct mxc_kv *kv = &graph->kvs[node->u.attn.kv];
+        plan->whole_norms |= node->u.attn.qk_norm == MXC_QK_RMS_WHOLE;
         if (kv->k_dim > MXC_ATTN_MAX_DIM || kv->k_dim % 2)
             return mxc_err_set(err, MXC_E_UNSUPPORTED,
                                "layer %d: heads of %d numbers (the CPU backend takes even sizes "
@@ -120,14 +121,26 @@ static enum mxc_code plan_ropes(struct mxc_plan *plan, struct mxc_err *err) {
 
 /* ---- scratch */
 
+static void cut_moe(const struct mxc_cpu_moe_room *room, struct cutter *c, struct mxc_cpu_moe *m) {
+    m->expert = cut(c, room->entries, sizeof *m->expert, MXC_ALIGN);
+    m->share = cut(c, room->entries, sizeof *m->share, MXC_ALIGN);
+    m->list = cut(c, room->entries, sizeof *m->list, MXC_ALIGN);
+    m->place = cut(c, room->entries, sizeof *m->place, MXC_ALIGN);
+    m->blocks = cut(c, room->entries, sizeof *m->blocks, MXC_ALIGN);
+    m->counts = cut(c, room->experts + 1, sizeof *m->counts, MXC_ALIGN);
+    m->scores = cut(c, room->experts, 3 * sizeof *m->scores, MXC_ALIGN);
+    m->taken = cut(c, room->experts, 1, MXC_ALIGN);
+}
+
 static void cut_worker(struct mxc_plan *plan, struct cutter *c, struct mxc_cpu_worker *w) {
     enum { PAGE = 4096 };
     for (int f = 0; f < MXC_N_ACT_FORMS; f++)
         if (plan->form_k[f])
-            w->prepared[f] = cut(c, 1,
-                                 mxc_activation_bytes((enum mxc_activation_form)f,
-                                                      MXC_CPU_SMALL_ROWS, plan->form_k[f]),
-                                 PAGE);
+            w->prepared[f] =
+                cut(c, MXC_CPU_SMALL_ROWS,
+                    mxc_activation_bytes((enum mxc_activation_form)f, 1, plan->form_k[f]), PAGE);
+    if (plan->moe_room.entries)
+        cut_moe(&plan->moe_room, c, &w->moe);
     w->rows = cut(c, MXC_CPU_SMALL_ROWS, (size_t)plan->row_ld * sizeof(float), PAGE);
     w->glu = cut(c, plan->glu_floats, sizeof(float), PAGE);
     w->heads = cut(c, 2 * MXC_ATTN_MAX_DIM, sizeof(float), MXC_ALIGN);
@@ -153,6 +166,15 @@ static bool cut_scratch(struct mxc_plan *plan, uint8_t *base) {
                 &c, 1,
                 mxc_activation_bytes((enum mxc_activation_form)f, plan->max_rows, plan->form_k[f]),
                 MXC_ALIGN);
+    const struct mxc_cpu_moe_room *room = &plan->moe_room;
+    if (room->entries) {
+        plan->moe_expert = cut(&c, room->entries, sizeof *plan->moe_expert, MXC_ALIGN);
+        plan->moe_share = cut(&c, room->entries, sizeof *plan->moe_share, MXC_ALIGN);
+        plan->moe_hidden = cut(&c, room->entries, room->hidden_ld * sizeof(float), MXC_ALIGN);
+        plan->moe_prepared = cut(&c, room->entries, room->prepared, MXC_ALIGN);
+    }
+    if (plan->whole_norms)
+        plan->row_factors = cut(&c, max_rows, 2 * sizeof(float), MXC_ALIGN);
     for (int32_t i = 0; i < plan->graph->n_ropes; i++) {
         struct mxc_cpu_rope *rope = &plan->ropes[i];
         rope->cos = cut(&c, max_rows, (size_t)rope->half * sizeof(float), MXC_ALIGN);
@@ -160,12 +182,42 @@ static bool cut_scratch(struct mxc_plan *plan, uint8_t *base) {
     }
     for (int32_t i = 0; i < plan->n_classes; i++)
         plan->schedules[i].tiles = cut(&c, max_rows, sizeof(struct mxc_cpu_tile), MXC_ALIGN);
-    plan->n_tickets = plan->graph->n_nodes + MXC_MAX_IN;
+    plan->n_tickets = 2 * plan->graph->n_nodes + MXC_MAX_IN;
     plan->tickets = cut(&c, (size_t)plan->n_tickets, sizeof *plan->tickets, MXC_ALIGN);
     plan->span_tables =
         cut(&c, (size_t)plan->max_spans * MXC_N_KV_KINDS, sizeof *plan->span_tables, MXC_ALIGN);
     plan->scratch_bytes = c.used;
     return !c.overflow;
+}
+
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+static size_t prepared_row(const struct mxc_plan *plan, const struct mxc_node *node, int slot) {
+    const struct mxc_packed *p = &plan->weights[node->weights[slot]].slices[0].packed;
+    return mxc_activation_bytes(mxc_packed_form(p), 1, p->k);
+}
+
+static void size_moe(struct mxc_plan *plan) {
+    struct mxc_cpu_moe_room *room = &plan->moe_room;
+    for (int32_t i = 0; i < plan->graph->n_nodes; i++) {
+        const struct mxc_node *node = &plan->graph->nodes[i];
+        const struct mxc_moe_attr *a = &node->u.moe;
+        if (node->op != MXC_OP_MOE)
+            continue;
+        room->entries = larger(room->entries, (size_t)plan->max_rows * (size_t)a->top_k);
+        room->experts = larger(room->experts, (size_t)a->n_experts);
+        room->hidden_ld = larger(room->hidden_ld, (size_t)mxc_cpu_ld(a->width));
+        size_t input =
+            prepared_row(plan, node, MXC_MOE_GATE) + prepared_row(plan, node, MXC_MOE_UP);
+        if (mxc_packed_form(&plan->weights[node->weights[MXC_MOE_GATE]].slices[0].packed) ==
+            mxc_packed_form(&plan->weights[node->weights[MXC_MOE_UP]].slices[0].packed))
+            input /= 2;
+        room->prepared = larger(room->prepared, input);
+        room->prepared = larger(room->prepared, prepared_row(plan, node, MXC_MOE_DOWN));
+    }
+    plan->glu_floats = larger(plan->glu_floats, room->entries * MXC_STRIP);
 }
 
 static enum mxc_code size_scratch(struct mxc_plan *plan, struct mxc_err *err) {
@@ -177,7 +229,8 @@ static enum mxc_code size_scratch(struct mxc_plan *plan, struct mxc_err *err) {
             plan->tap_width = plan->graph->values[v].width;
     }
     size_t wide = (size_t)plan->max_rows * 2 * MXC_STRIP; /* one strip of gate and up */
-    plan->glu_floats = wide > MXC_CPU_GLU_FLOATS ? wide : MXC_CPU_GLU_FLOATS;
+    plan->glu_floats = larger(wide, MXC_CPU_GLU_FLOATS);
+    size_moe(plan);
     return cut_scratch(plan, NULL) ? MXC_OK : mxc_err_nomem(err);
 }
 
@@ -268,7 +321,7 @@ static void append(char *text, size_t size, const char *fmt, ...) {
 
 /* "avx512 fast: I4 g32 affine x 181, I8 g64 x 30; kv bf16" */
 static void describe(struct mxc_plan *plan) {
-    static const char *const layouts[MXC_N_LAYOUTS] = {"F32", "F16", "BF16", "I4", "I8"};
+    static const char *const layouts[MXC_N_LAYOUTS] = {"F32", "F16", "BF16", "I4", "I8", "N4"};
     enum { MOST = 8 };
     struct {
         const struct mxc_packed *packed;
@@ -276,9 +329,9 @@ static void describe(struct mxc_plan *plan) {
     } seen[MOST];
     int n_seen = 0;
     for (int32_t i = 0; i < plan->graph->n_weights; i++) {
-        const struct mxc_packed *p = &plan->weights[i].packed;
+        const struct mxc_packed *p = &plan->weights[i].slices->packed;
         int k = 0;
-        if (!p->n)
+        if (!plan->weights[i].multiplied)
             continue;
         while (k < n_seen &&
                (seen[k].packed->layout != p->layout || seen[k].packed->group != p->group ||
@@ -298,7 +351,7 @@ static void describe(struct mxc_plan *plan) {
     for (int k = 0; k < n_seen; k++) {
         const struct mxc_packed *p = seen[k].packed;
         append(plan->describe, size, "%s %s", k ? "," : "", layouts[p->layout]);
-        if (p->layout == MXC_LAYOUT_I4 || p->layout == MXC_LAYOUT_I8)
+        if (p->group)
             append(plan->describe, size, " g%d%s", p->group, p->affine ? " affine" : "");
         append(plan->describe, size, " x %d", seen[k].n);
     }
@@ -355,6 +408,7 @@ void mxc_cpu_plan_free(struct mxc_plan *plan) {
     mxc_mem_free((void *)plan->pending);
     mxc_mem_free(plan->tables);
     mxc_mem_free(plan->weights);
+    mxc_mem_free(plan->slices);
     mxc_mem_free(plan->attentions);
     mxc_mem_free(plan->classes);
     mxc_mem_free(plan->schedules);

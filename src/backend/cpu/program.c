@@ -1,9 +1,10 @@
 /* Programs: the node list of a graph becomes a list of ops, with places for their values.
  *
  * Fused: a norm (or the pick of output rows) whose only reader is a LINEAR is done while that
- * LINEAR prepares its rows; a GLU behind a two-part LINEAR is done strip by strip; and everything
- * behind the last attention runs on the output rows only, because nothing but attention looks at
- * other rows. Plain: one op per node, every value is there to look at.
+ * LINEAR prepares its rows; a GLU behind a LINEAR of two parts, or one whose halves are whole
+ * strips, is done strip by strip, and so are activations and soft caps; and everything behind the
+ * last attention runs on the output rows only, because nothing but attention looks at other rows.
+ * Plain: one op per node, every value is there to look at.
  *
  * Places: values live from the op that writes them to the last op that reads them and share one
  * arena, first fit in order of writing. A LINEAR with a residual that dies there writes in place.
@@ -53,6 +54,8 @@ static void skip(struct builder *b, const struct mxc_node *node) {
 
 static bool same_halves(const struct builder *b, const struct mxc_node *node) {
     const struct mxc_weight *w = b->graph->weights;
+    if (node->u.linear.n_parts == 1)
+        return w[node->weights[0]].shape[0] % (2 * MXC_STRIP) == 0;
     return node->u.linear.n_parts == 2 &&
            w[node->weights[0]].shape[0] == w[node->weights[2]].shape[0];
 }
@@ -63,7 +66,7 @@ static void fuse_linear(struct builder *b, const struct mxc_node *node, struct m
         const struct mxc_node *from = producer(b, op->source);
         if (!from || only_reader(b, op->source) != node)
             break;
-        if (from->op == MXC_OP_RMS_NORM && !op->norm)
+        if ((from->op == MXC_OP_RMS_NORM || from->op == MXC_OP_LAYER_NORM) && !op->norm)
             op->norm = from;
         else if (from->op == MXC_OP_SELECT_OUT && !op->select)
             op->select = true;
@@ -74,32 +77,60 @@ static void fuse_linear(struct builder *b, const struct mxc_node *node, struct m
         node = from;
     }
     const struct mxc_node *reader = only_reader(b, op->out);
-    if (op->residual == MXC_NONE && same_halves(b, op->node) && reader &&
-        reader->op == MXC_OP_GLU) {
+    if (op->residual != MXC_NONE || !reader)
+        return;
+    if (reader->op == MXC_OP_GLU && same_halves(b, op->node)) {
         op->glu = true;
         op->act = reader->u.glu.act;
-        op->out = reader->out;
-        skip(b, reader);
+    } else if (reader->op == MXC_OP_ACT || reader->op == MXC_OP_SOFTCAP) {
+        op->after = reader;
+    } else {
+        return;
     }
+    op->out = reader->out;
+    skip(b, reader);
 }
 
-static void linear_forms(const struct builder *b, struct mxc_cpu_op *op) {
-    for (int32_t i = 0; i < op->node->u.linear.n_parts; i++) {
-        const struct mxc_cpu_weight *w = &b->plan->weights[op->node->weights[2 * i]];
-        op->forms[mxc_packed_form(&w->packed)] = true;
+static void use_form(const struct builder *b, struct mxc_cpu_op *op, int slot) {
+    const struct mxc_cpu_weight *w = &b->plan->weights[op->node->weights[slot]];
+    op->forms[mxc_packed_form(&w->slices[0].packed)] = true;
+}
+
+static void find_forms(const struct builder *b, struct mxc_cpu_op *op) {
+    if (op->node->op == MXC_OP_LINEAR)
+        for (int32_t i = 0; i < op->node->u.linear.n_parts; i++)
+            use_form(b, op, 2 * i);
+    if (op->node->op == MXC_OP_HEADS_LINEAR)
+        use_form(b, op, 0);
+    if (op->node->op == MXC_OP_MOE) {
+        use_form(b, op, MXC_MOE_GATE);
+        use_form(b, op, MXC_MOE_UP);
     }
 }
 
 static enum mxc_code make_op(struct builder *b, const struct mxc_node *node, bool fuse,
                              struct mxc_err *err) {
     static const enum mxc_cpu_op_kind kinds[MXC_N_OPS] = {
-        [MXC_OP_EMBED] = MXC_CPU_EMBED,      [MXC_OP_RMS_NORM] = MXC_CPU_NORM,
-        [MXC_OP_LINEAR] = MXC_CPU_LINEAR,    [MXC_OP_ATTENTION] = MXC_CPU_ATTENTION,
-        [MXC_OP_GLU] = MXC_CPU_GLU,          [MXC_OP_ADD] = MXC_CPU_ADD,
+        [MXC_OP_EMBED] = MXC_CPU_EMBED,
+        [MXC_OP_ADD_POSITION] = MXC_CPU_ADD_POSITION,
+        [MXC_OP_RMS_NORM] = MXC_CPU_NORM,
+        [MXC_OP_LAYER_NORM] = MXC_CPU_NORM,
+        [MXC_OP_LINEAR] = MXC_CPU_LINEAR,
+        [MXC_OP_HEADS_LINEAR] = MXC_CPU_HEADS,
+        [MXC_OP_ATTENTION] = MXC_CPU_ATTENTION,
+        [MXC_OP_GLU] = MXC_CPU_GLU,
+        [MXC_OP_ACT] = MXC_CPU_ACT,
+        [MXC_OP_SOFTCAP] = MXC_CPU_SOFTCAP,
+        [MXC_OP_MOE] = MXC_CPU_MOE,
+        [MXC_OP_GATE] = MXC_CPU_GATE,
+        [MXC_OP_UNIT_COLUMNS] = MXC_CPU_UNIT_COLUMNS,
+        [MXC_OP_ADD] = MXC_CPU_ADD,
         [MXC_OP_SELECT_OUT] = MXC_CPU_SELECT};
     if (b->graph->values[node->out].rows.kind == MXC_ROWS_TOWER)
         return mxc_err_set(err, MXC_E_UNSUPPORTED, "cpu: rows of a tower in %s",
                            mxc_op_name(node->op));
+    if (kinds[node->op] == MXC_CPU_NO_OP)
+        return mxc_err_set(err, MXC_E_UNSUPPORTED, "cpu: there is no %s", mxc_op_name(node->op));
     if (node->op == MXC_OP_LINEAR && node->n_in > 1 && node->out == b->graph->logits)
         return mxc_err_set(err, MXC_E_UNSUPPORTED, "cpu: logits with a residual");
     struct mxc_cpu_op *op = &b->program->ops[b->program->n_ops++];
@@ -110,11 +141,9 @@ static enum mxc_code make_op(struct builder *b, const struct mxc_node *node, boo
                               .out = node->out,
                               .attention = MXC_NONE};
     op->rows_out = b->graph->values[node->out].rows.kind == MXC_ROWS_R;
-    if (node->op == MXC_OP_LINEAR) {
-        if (fuse)
-            fuse_linear(b, node, op);
-        linear_forms(b, op);
-    }
+    if (node->op == MXC_OP_LINEAR && fuse)
+        fuse_linear(b, node, op);
+    find_forms(b, op);
     for (int32_t i = 0; i < b->plan->n_attentions; i++)
         if (b->plan->attentions[i].node == node)
             op->attention = i;
@@ -303,8 +332,10 @@ enum mxc_code mxc_cpu_program_build(struct mxc_cpu_program *program, const struc
         goto out;
     if (fuse && graph->values[graph->logits].rows.kind == MXC_ROWS_R)
         prune_tail(&b);
-    for (int32_t i = 0; i < made.n_ops; i++)
-        made.ops[i].ticket = i;
+    for (int32_t i = 0, ticket = 0; i < made.n_ops; i++) {
+        made.ops[i].ticket = ticket;
+        ticket += made.ops[i].kind == MXC_CPU_MOE ? 2 : 1;
+    }
     make_lives(&b);
     if ((code = size_values(&b, err)) || (code = place_values(&b, err)))
         goto out;

@@ -17,6 +17,24 @@ void mxc_cpu_row_keys(const struct mxc_step *step, const struct mxc_span *span, 
 
 /* ---- checks */
 
+/* Positions that are looked up in a table must be there. */
+static enum mxc_code check_positions(const struct mxc_plan *plan, const struct mxc_step *step,
+                                     struct mxc_err *err) {
+    for (int32_t i = 0; i < plan->graph->n_nodes; i++) {
+        const struct mxc_node *node = &plan->graph->nodes[i];
+        if (node->op != MXC_OP_ADD_POSITION)
+            continue;
+        int64_t rows = plan->graph->weights[node->weights[0]].shape[0];
+        for (int32_t r = 0; r < step->n_rows; r++) {
+            int64_t at = (int64_t)step->positions[r] + node->u.position.offset;
+            if (at < 0 || at >= rows)
+                return BAD(err, "row %d: position %d is not in the model's table of %lld", r,
+                           step->positions[r], (long long)rows);
+        }
+    }
+    return MXC_OK;
+}
+
 static enum mxc_code check_rows(const struct mxc_plan *plan, const struct mxc_step *step,
                                 const struct mxc_out *out, struct mxc_err *err) {
     int32_t vocab = 0;
@@ -41,6 +59,9 @@ static enum mxc_code check_rows(const struct mxc_plan *plan, const struct mxc_st
         if (!spliced && (step->tokens[i] < 0 || step->tokens[i] >= vocab))
             return BAD(err, "row %d: token %d is not in [0, %d)", i, step->tokens[i], vocab);
     }
+    enum mxc_code code = check_positions(plan, step, err);
+    if (code)
+        return code;
     if (step->n_out < 0 || step->n_out > plan->max_out || (step->n_out && !step->out_row))
         return BAD(err, "%d output rows are not in [0, %d]", step->n_out, plan->max_out);
     if (step->n_out && (!out || !out->logits))
@@ -195,8 +216,10 @@ static void choose_sharing(const struct mxc_cpu_class *class, int n_workers, int
         s->tiles[i].item0 = chunks * heads;
         chunks += n;
     }
-    s->own_heads = n_rows <= MXC_CPU_SMALL_ROWS &&
-                   (class->n_kv_heads % n_workers == 0 || (s->n_tiles <= 2 && most == 1));
+    /* a lone KV head with many query heads (a latent) is too much for one worker */
+    s->own_heads =
+        n_rows <= MXC_CPU_SMALL_ROWS && (class->n_kv_heads % n_workers == 0 ||
+                                         (s->n_tiles <= 2 && most == 1 && class->n_subs == 1));
     s->n_items = s->n_tiles * heads;
     s->share_chunks = !s->own_heads && most > 1 && s->n_items < 4 * n_workers;
     if (s->share_chunks)

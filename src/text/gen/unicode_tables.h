@@ -60,6 +60,23 @@ enum mxc_unicode_set {
     MXC_UNICODE_SET_TIBETAN,
     MXC_N_UNICODE_SETS
 };
+/* Low byte of mxc_unicode_break_runs; that of mxc_unicode_script_runs is a number per
+ * script, 0: none or a space. */
+enum mxc_unicode_break {
+    MXC_BREAK_OTHER,
+    MXC_BREAK_CR,
+    MXC_BREAK_LF,
+    MXC_BREAK_CONTROL,
+    MXC_BREAK_EXTEND,
+    MXC_BREAK_ZWJ,
+    MXC_BREAK_REGIONAL_INDICATOR,
+    MXC_BREAK_PREPEND,
+    MXC_BREAK_SPACINGMARK,
+    MXC_BREAK_L,
+    MXC_BREAK_V,
+    MXC_BREAK_T,
+    MXC_BREAK_PICTURE
+};
 
 extern const uint32_t mxc_unicode_category_runs[];
 enum { MXC_UNICODE_CATEGORY_RUNS_COUNT = 4099 };
@@ -79,5 +96,9 @@ extern const uint32_t mxc_unicode_decomposition_pool[];
 enum { MXC_UNICODE_DECOMPOSITION_POOL_COUNT = 6763 };
 extern const uint32_t mxc_unicode_compositions[];
 enum { MXC_UNICODE_COMPOSITIONS_COUNT = 2883 };
+extern const uint32_t mxc_unicode_break_runs[];
+enum { MXC_UNICODE_BREAK_RUNS_COUNT = 1069 };
+extern const uint32_t mxc_unicode_script_runs[];
+enum { MXC_UNICODE_SCRIPT_RUNS_COUNT = 1708 };
 
 #endif

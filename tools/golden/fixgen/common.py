@@ -121,7 +121,7 @@ def rel_err(a, b):
 def write_json(path, obj):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     text = json.dumps(obj, indent=1, ensure_ascii=False)
-    text = re.sub(r"\[\s+(-?\d[-\d.eE+,\s]*)\]", lambda m: "[" + ", ".join(x.strip() for x in m.group(1).split(",")) + "]", text)
+    text = re.sub(r"\[\n\s*(-?\d[-\d.eE+,\s]*)\]", lambda m: "[" + ", ".join(x.strip() for x in m.group(1).split(",")) + "]", text)
     assert json.loads(text) == obj or obj != obj, path       # lists of numbers on one line, nothing else changed
     with open(path, "w", encoding="utf-8") as f:
         f.write(text + "\n")

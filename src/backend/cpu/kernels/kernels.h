@@ -11,19 +11,24 @@
  *   F16   f16 weights, f32 activations           f16 checkpoints in fast
  *   BF16  bf16 weights, bf16 activations         bf16 checkpoints in fast
  *   I4    unsigned 4-bit codes + group scales (f16, times a power of two per matrix) and, when
- *         affine, group biases; int8 activations   MLX 2-4 bit, Q4_0, Q4_1, Q4_K
- *   I8    unsigned 8-bit codes, the same           MLX 5-8 bit, Q5_*, Q8_0, Q6_K (groups of 16)
+ *         affine, group biases; int8 activations   MLX 2-4 bit, Q4_0, Q4_1, Q2_K, Q3_K, Q4_K
+ *   I8    unsigned 8-bit codes, the same           MLX 5-8 bit, Q5_*, Q8_0, Q6_K
+ *   N4    4-bit codes of a table of 16 int8 numbers, w = scale * table[code]; int8 activations
+ *                                                  IQ4_NL, IQ4_XS, MXFP4, nvfp4
  * One scale per row of activations is not enough: SmolLM2 then has a KL divergence of 0.035 per
  * token and 89 % equal top tokens; with one per 32 columns 0.0034 and 96.3 % (bench_kl).
- * Groups: 16 (I8, zero point), 32, 64 (affine); a storage group of 128 is stored as two of 64.
- * Scales and biases that are products in the file (Q4_K, Q5_K, Q6_K) or f32 (MLX) are rounded to
- * f16; those that are f16 or bf16 are kept exactly (bf16: unless it lies 2^24 below the matrix's
- * largest). */
+ * Groups: 16, 32, 64 (N4: 16, 32). A larger storage group is stored as several that share its
+ * scale. What has no such groups (they do not divide the row, or the tensor is seen transposed) is
+ * decoded and packed as BF16 (each number rounded once), or F16 and F32 where the storage is.
+ * Scales and biases that are products in the file (the K formats) or f32 (MLX) are rounded to f16;
+ * those that are f16 or bf16 are kept exactly (bf16: unless it lies 2^24 below the matrix's
+ * largest, where it is rounded to a multiple of 2^-34 of that). N4 keeps scales that are powers of
+ * two as bf16: exact over all their range, and no unit is needed. */
 #ifndef MXC_BACKEND_CPU_KERNELS_H
 #define MXC_BACKEND_CPU_KERNELS_H
 
 #include "base/cpu.h"
-#include "format/weights.h"
+#include "format/view.h"
 #include "graph/graph.h"
 
 #include <stdbool.h>
@@ -38,6 +43,7 @@ enum mxc_layout {
     MXC_LAYOUT_BF16,
     MXC_LAYOUT_I4,
     MXC_LAYOUT_I8,
+    MXC_LAYOUT_N4,
     MXC_N_LAYOUTS
 };
 
@@ -45,9 +51,11 @@ enum mxc_layout {
 struct mxc_packed {
     enum mxc_layout layout;
     int32_t n, k;
-    int32_t group;      /* I4, I8 */
-    bool affine;        /* biases are stored; else w = s * (q - zero_point) */
-    int32_t zero_point; /* when not affine */
+    int32_t group;      /* I4, I8, N4; else 0 */
+    bool affine;        /* biases are stored; else w = s * (q - zero_point). N4: never */
+    int32_t zero_point; /* when not affine. N4: 0 */
+    int8_t table[16];   /* N4: w = s * table[q] */
+    bool bf16_scales;   /* N4: scales are bf16, not f16 */
     float unit;         /* stored scales and biases are multiplied by it (a power of two) */
     uint8_t *data;      /* n_strips * strip_bytes, aligned to MXC_ALIGN. Owned by the plan */
     size_t strip_bytes;
@@ -58,7 +66,7 @@ struct mxc_packed {
 enum mxc_activation_form {
     MXC_ACT_FORM_F32,  /* F32, F16 layouts */
     MXC_ACT_FORM_BF16, /* BF16 layout */
-    MXC_ACT_FORM_I8,   /* I4, I8: int8, one scale per row and 32 columns, block sums */
+    MXC_ACT_FORM_I8,   /* I4, I8, N4: int8, one scale per row and 32 columns, block sums */
     MXC_N_ACT_FORMS
 };
 struct mxc_activation {
@@ -69,16 +77,21 @@ struct mxc_activation {
 
 /* ---- packing (pack.c, ISA-independent bytes; the same packed bytes serve every ISA level) */
 
-/* Fills everything but data for one matrix. exact: the layout is F32, whatever the storage. */
-enum mxc_code mxc_pack_form(const struct mxc_tensor *tensor, bool exact, struct mxc_packed *packed,
+/* Fills everything but data for one matrix. exact: the layout is F32, whatever the storage. The
+ * view must fit its tensor. MXC_E_UNSUPPORTED names file and tensor: not a matrix of numbers. */
+enum mxc_code mxc_pack_form(const struct mxc_view *view, bool exact, struct mxc_packed *packed,
+                            struct mxc_err *err) MXC_MUST;
+/* The same without a look at the data: all is settled but `unit`, which changes no size. Enough for
+ * planning; what it gave cannot be packed with. */
+enum mxc_code mxc_pack_plan(const struct mxc_view *view, bool exact, struct mxc_packed *packed,
                             struct mxc_err *err) MXC_MUST;
 int32_t mxc_packed_strips(const struct mxc_packed *packed);
 size_t mxc_packed_bytes(const struct mxc_packed *packed);
 enum mxc_activation_form mxc_packed_form(const struct mxc_packed *packed);
-/* Packs strips [strip0, strip1) from the tensor; scratch is at least mxc_pack_scratch_bytes. Safe
- * for disjoint ranges at the same time. `unit` must have been set by mxc_pack_form. */
-size_t mxc_pack_scratch_bytes(const struct mxc_packed *packed);
-void mxc_pack_strips(const struct mxc_tensor *tensor, struct mxc_packed *packed, int32_t strip0,
+/* Packs strips [strip0, strip1) of the view; scratch is at least mxc_pack_scratch_bytes. Safe for
+ * disjoint ranges at the same time. `packed` must come from mxc_pack_form for the same view. */
+size_t mxc_pack_scratch_bytes(const struct mxc_view *view, const struct mxc_packed *packed);
+void mxc_pack_strips(const struct mxc_view *view, struct mxc_packed *packed, int32_t strip0,
                      int32_t strip1, void *scratch);
 /* Decodes one row of a packed matrix to f32 (tests, and the definition of the layout). */
 void mxc_packed_row(const struct mxc_packed *packed, int32_t row, float *out);
@@ -105,9 +118,10 @@ size_t mxc_page_bytes(enum mxc_kv_type type, int32_t k_dim, int32_t v_dim);
 /* Columns are (token, query head) pairs of one KV head; at most MXC_ATTN_COLUMNS at once. Keys are
  * visited in chunks of MXC_ATTN_CHUNK at absolute multiples; partial results of chunks are merged
  * in chunk order, so a chunk is also the unit that threads may share. */
-enum { MXC_ATTN_COLUMNS = 16, MXC_ATTN_CHUNK = 512, MXC_ATTN_MAX_DIM = 256 };
+enum { MXC_ATTN_COLUMNS = 16, MXC_ATTN_CHUNK = 512, MXC_ATTN_MAX_DIM = 576 };
 struct mxc_attend {
-    int32_t k_dim, v_dim, n_columns;
+    int32_t k_dim, v_dim; /* each at most MXC_ATTN_MAX_DIM; k_dim even; they may differ */
+    int32_t n_columns;
     const void *q;        /* prepared by prepare_q: [n_columns][k_dim] */
     const uint8_t *pages; /* page of block b: pages + b * page_stride */
     size_t page_stride;
@@ -129,9 +143,22 @@ struct mxc_kernels {
     enum mxc_cpu_level level;
     /* y[i] = x[i] / sqrt(mean(x^2) + eps) * (w[i] + offset), n numbers; y may be x */
     void (*rms_norm)(float *y, const float *x, const float *w, int32_t n, float eps, float offset);
-    /* y[i] = act(g[i]) * u[i] */
+    /* y[i] = (x[i] - mean) / sqrt(mean((x - mean)^2) + eps) * w[i] + b[i], b may be NULL; y may be
+     * x. Two passes: the mean, then the squares of what is left. */
+    void (*layer_norm)(float *y, const float *x, const float *w, const float *b, int32_t n,
+                       float eps);
+    /* y[i] = act(g[i]) * u[i]; y may be g or u */
     void (*glu[MXC_N_ACTS])(float *y, const float *g, const float *u, int32_t n);
+    /* y[i] = act(x[i]); y may be x. NULL for MXC_ACT_SWIGLU_CLIP, which has two inputs */
+    void (*act[MXC_N_ACTS])(float *y, const float *x, int32_t n);
+    /* y[i] = cap * tanh(x[i] / cap); y may be x; cap > 0 */
+    void (*softcap)(float *y, const float *x, float cap, int32_t n);
+    /* y[i] = x[i] * sigmoid(g), one gate for the row; y may be x */
+    void (*gate)(float *y, const float *x, float g, int32_t n);
     void (*add)(float *y, const float *a, const float *b, int32_t n);
+    /* y[i] = y[i] + p * x[i] in two roundings; first: y[i] = p * x[i]. The same bits at every
+     * level */
+    void (*weighted_add)(float *y, const float *x, float p, bool first, int32_t n);
     /* Rotates the first dims numbers of v with cos[dims/2], sin[dims/2]. */
     void (*rope_half)(float *v, const float *cos, const float *sin, int32_t dims);
     void (*rope_pairs)(float *v, const float *cos, const float *sin, int32_t dims);

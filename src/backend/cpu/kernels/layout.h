@@ -6,6 +6,7 @@
  *   I4   [k/G] blocks of: codes [G/8][32][4], scales [32] f16, biases [32] f16 (when affine)
  *        byte i of step j: low nibble q[8j + i], high nibble q[8j + 4 + i]
  *   I8   the same with codes [G/4][32][4]: byte i of step j is q[4j + i]
+ *   N4   as I4 without biases; the scales may be bf16
  *   So a strip is read as one forward stream, whatever the layout. (The two halves of a block one
  *   after the other cost half of the read bandwidth at groups of 64.)
  * Activations: tiles of F32 12, BF16 12, I8 6 rows (the last tile is narrower); in a tile, cells of
@@ -45,9 +46,14 @@ static inline int32_t mxc_tile_width(const struct mxc_activation *a, int32_t c0)
     return a->m - c0 < tile ? a->m - c0 : tile;
 }
 
-/* Bytes of the codes of one block, and of a whole block, of an I4 or I8 matrix. */
+/* Layouts of codes and group scales. */
+static inline bool mxc_layout_integer(enum mxc_layout layout) {
+    return layout == MXC_LAYOUT_I4 || layout == MXC_LAYOUT_I8 || layout == MXC_LAYOUT_N4;
+}
+
+/* Bytes of the codes of one block, and of a whole block, of a matrix of codes. */
 static inline size_t mxc_block_codes(const struct mxc_packed *w) {
-    return (size_t)w->group * (w->layout == MXC_LAYOUT_I4 ? MXC_STRIP / 2 : MXC_STRIP);
+    return (size_t)w->group * (w->layout == MXC_LAYOUT_I8 ? MXC_STRIP : MXC_STRIP / 2);
 }
 static inline size_t mxc_block_bytes(const struct mxc_packed *w) {
     return mxc_block_codes(w) + (w->affine ? 2u : 1u) * MXC_BLOCK_TAIL;
@@ -76,6 +82,15 @@ static inline struct mxc_i8_view mxc_i8_view(const struct mxc_activation *a) {
                                 .kp = kp};
 }
 
+/* The largest |number| of a table that AVX2 may add up in 16 bits over a cell. */
+enum { MXC_TABLE_SMALL = 16 };
+static inline bool mxc_table_is_small(const int8_t table[16]) {
+    for (int i = 0; i < 16; i++)
+        if (table[i] > MXC_TABLE_SMALL || table[i] < -MXC_TABLE_SMALL)
+            return false;
+    return true;
+}
+
 /* Scale of a cell whose largest magnitude is max, and what a number is multiplied with to get its
  * code. A cell that is zero or nearly so has codes 0 and scale 0; a cell with an infinity or a NaN
  * has codes 0 and scale NaN, so that the fault stays visible. */
@@ -99,6 +114,9 @@ static inline size_t mxc_page_v(enum mxc_kv_type type, int32_t k_dim) {
 #define MXC_ATTN_NONE (-1e30f)
 #define MXC_LOG2E     1.44269504088896340736f
 #define MXC_LN2       0.69314718055994530942f
+/* Of MXC_ACT_SWIGLU_CLIP. */
+#define MXC_CLIP       7.0f
+#define MXC_CLIP_SLOPE 1.702f
 enum { MXC_ATTN_BLOCK = 128 }; /* keys of one online-softmax step, at absolute multiples */
 
 /* What o is multiplied with at the end: 1 / l, or with a sink logit, which takes part in the

@@ -1,4 +1,5 @@
-/* Matrix products, scalar level: F32, F16, BF16, and 4- and 8-bit groups with int8 activations.
+/* Matrix products, scalar level: F32, F16, BF16, and groups of 4- and 8-bit codes or table entries
+ * with int8 activations.
  * In: packed strips of 32 output rows, prepared tiles. Out: those columns of the output, through
  * the epilogue. This is the definition that the vector levels are tested against.
  * Invariant: one accumulator per output visits K in order; sums of integers inside a piece of 16 or
@@ -99,6 +100,16 @@ static void dot_i4(const uint8_t *codes, size_t n, const int8_t *x, int32_t dot[
             }
 }
 
+static void dot_n4(const uint8_t *codes, const int8_t table[16], size_t n, const int8_t *x,
+                   int32_t dot[S]) {
+    for (size_t j = 0; j < n; j += 8, codes += 4 * S)
+        for (size_t r = 0; r < S; r++)
+            for (size_t i = 0; i < 4; i++) {
+                uint8_t q = codes[4 * r + i];
+                dot[r] += table[q & 15] * x[j + i] + table[q >> 4] * x[j + 4 + i];
+            }
+}
+
 static void dot_i8(const uint8_t *codes, size_t n, const int8_t *x, int32_t dot[S]) {
     for (size_t j = 0; j < n; j += 4, codes += 4 * S)
         for (size_t r = 0; r < S; r++)
@@ -109,9 +120,8 @@ static void dot_i8(const uint8_t *codes, size_t n, const int8_t *x, int32_t dot[
 /* One column, one strip. Pieces of K: a cell, or half a cell when groups are 16. */
 static void column_i(const struct mxc_packed *w, const uint8_t *data, const struct mxc_i8_view *v,
                      size_t c0, size_t ci, size_t width, float acc[S]) {
-    bool i4 = w->layout == MXC_LAYOUT_I4;
     size_t group = (size_t)w->group, piece = group == 16 ? 16 : 32, cells = v->kp / MXC_CELL_I8;
-    size_t block = mxc_block_bytes(w), code_bytes = mxc_block_codes(w);
+    size_t block = mxc_block_bytes(w), code_bytes = mxc_block_codes(w), of_one = code_bytes / group;
     const int32_t *sum = group == 16 ? v->sum16 + c0 * 2 * cells : v->sum32 + c0 * cells;
     for (size_t k = 0; k < (size_t)w->k; k += piece) {
         const uint8_t *b = data + k / group * block;
@@ -121,11 +131,18 @@ static void column_i(const struct mxc_packed *w, const uint8_t *data, const stru
         int32_t dot[S];
         for (int r = 0; r < S; r++)
             dot[r] = sum[k / piece * width + ci] * w->zero_point;
-        (i4 ? dot_i4 : dot_i8)(b + k % group * (i4 ? S / 2 : S), piece, x, dot);
+        b += k % group * of_one;
+        if (w->layout == MXC_LAYOUT_N4)
+            dot_n4(b, w->table, piece, x, dot);
+        else
+            (w->layout == MXC_LAYOUT_I4 ? dot_i4 : dot_i8)(b, piece, x, dot);
         for (int r = 0; r < S; r++)
-            acc[r] += mxc_f16_to_f32(f[r]) * ((float)dot[r] * v->scale[cell]);
+            acc[r] += (w->bf16_scales ? mxc_bf16_to_f32(f[r]) : mxc_f16_to_f32(f[r])) *
+                      ((float)dot[r] * v->scale[cell]);
+        float scaled =
+            group == 16 ? v->scale[cell] * (float)sum[k / piece * width + ci] : v->scaled32[cell];
         for (int r = 0; w->affine && r < S; r++)
-            acc[r] -= mxc_f16_to_f32(f[S + r]) * v->scaled32[cell];
+            acc[r] -= mxc_f16_to_f32(f[S + r]) * scaled;
     }
 }
 
@@ -152,6 +169,12 @@ void mxc_scalar_matmul_i4(const struct mxc_packed *w, const struct mxc_activatio
 }
 
 void mxc_scalar_matmul_i8(const struct mxc_packed *w, const struct mxc_activation *a,
+                          int32_t strip0, int32_t strip1, float *out, size_t ld,
+                          const struct mxc_epilogue *epilogue) {
+    matmul_i(w, a, strip0, strip1, out, ld, epilogue);
+}
+
+void mxc_scalar_matmul_n4(const struct mxc_packed *w, const struct mxc_activation *a,
                           int32_t strip0, int32_t strip1, float *out, size_t ld,
                           const struct mxc_epilogue *epilogue) {
     matmul_i(w, a, strip0, strip1, out, ld, epilogue);

@@ -1,0 +1,376 @@
+/* The models of a server. One loader thread opens them one after another, so that their memory is
+ * never asked for at once; one loop steps all their engines.
+ * The mutex guards states, progress and errors. What a model's READY state publishes (chat, engine,
+ * facts) is written before the state under the mutex and never again, so readers that saw READY
+ * need no lock. */
+#define _GNU_SOURCE
+#include "gen/host.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "engine/thread.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+struct hosted {
+    struct mxc_host *host;
+    struct mxc_host_model_options options; /* text owned */
+    atomic_int state;                      /* enum mxc_host_state */
+    struct mxc_err err;
+    double progress;
+    struct mxc_model *model;
+    struct mxc_chat *chat;
+    struct mxc_engine *engine;
+    int32_t context, max_token_bytes;
+    uint64_t kv_bytes;
+    double load_seconds;
+    char quantisation[48];
+};
+
+struct mxc_host {
+    struct mxc_loop *loop;
+    pthread_mutex_t mutex;
+    pthread_t loader;
+    bool started;
+    atomic_bool stop;
+    void (*changed)(void *user);
+    void *changed_user;
+    struct hosted models[MXC_HOST_MAX_MODELS];
+    int n_models;
+};
+
+void mxc_host_model_options_init(struct mxc_host_model_options *options) {
+    *options = (struct mxc_host_model_options){.parallel = 4, .max_chunk = 512, .max_queue = 64};
+}
+
+void mxc_host_quantisation(const struct mxc_weights *weights, char *out, size_t size) {
+    uint64_t bytes[MXC_N_STORAGES] = {0}, most = 0;
+    const struct mxc_tensor *best = NULL;
+    int kinds = 0;
+    for (size_t i = 0; i < mxc_weights_count(weights); i++) {
+        const struct mxc_tensor *t = mxc_weights_at(weights, i);
+        if (!mxc_storage_info(t->storage)->quantised)
+            continue;
+        kinds += !bytes[t->storage];
+        bytes[t->storage] += t->bytes;
+        if (bytes[t->storage] > most) {
+            most = bytes[t->storage];
+            best = t;
+        }
+    }
+    const char *mixed = kinds > 1 ? "mixed " : "";
+    if (!best)
+        (void)snprintf(out, size, "none");
+    else if (best->storage == MXC_ST_MLX_AFFINE)
+        (void)snprintf(out, size, "%sMLX affine %u-bit g%u", mixed, best->bits, best->group);
+    else
+        (void)snprintf(out, size, "%s%s", mixed, mxc_storage_info(best->storage)->name);
+}
+
+/* ---- life */
+
+enum mxc_code mxc_host_new(struct mxc_host **host, struct mxc_err *err) {
+    struct mxc_host *h = mxc_mem_zalloc(1, sizeof *h);
+    if (!h)
+        return mxc_err_nomem(err);
+    pthread_mutex_init(&h->mutex, NULL); /* cannot fail with default attributes */
+    enum mxc_code code = mxc_loop_new(&h->loop, err);
+    if (code) {
+        mxc_host_free(h);
+        return code;
+    }
+    *host = h;
+    return MXC_OK;
+}
+
+void mxc_host_free(struct mxc_host *host) {
+    if (!host)
+        return;
+    atomic_store(&host->stop, true);
+    if (host->started)
+        pthread_join(host->loader, NULL);
+    if (host->loop)
+        mxc_loop_free(host->loop);
+    for (int i = 0; i < host->n_models; i++) {
+        struct hosted *m = &host->models[i];
+        mxc_engine_free(m->engine);
+        mxc_chat_close(m->chat);
+        mxc_model_close(m->model);
+        mxc_mem_free((char *)(uintptr_t)m->options.path);
+        mxc_mem_free((char *)(uintptr_t)m->options.name);
+        mxc_mem_free((char *)(uintptr_t)m->options.backend);
+    }
+    pthread_mutex_destroy(&host->mutex);
+    mxc_mem_free(host);
+}
+
+static enum mxc_code check_options(const struct mxc_host *host,
+                                   const struct mxc_host_model_options *o, struct mxc_err *err) {
+    if (host->n_models == MXC_HOST_MAX_MODELS)
+        return mxc_err_set(err, MXC_E_LIMIT, "at most %d models are served", MXC_HOST_MAX_MODELS);
+    if (!o->path || !o->name || !*o->name)
+        return mxc_err_set(err, MXC_E_ARG, "a model needs a path and a name");
+    if (mxc_host_find(host, o->name) >= 0)
+        return mxc_err_set(err, MXC_E_ARG, "two models are called \"%s\"", o->name);
+    if (o->parallel < 1 || o->parallel > 1024)
+        return mxc_err_set(err, MXC_E_ARG, "parallel: %d is not in [1, 1024]", o->parallel);
+    if (o->max_chunk < 32 || o->max_chunk > 8192)
+        return mxc_err_set(err, MXC_E_ARG, "max_chunk: %d is not in [32, 8192]", o->max_chunk);
+    if (o->context < 0 || o->context == 1)
+        return mxc_err_set(err, MXC_E_ARG, "context: %d holds no prompt and answer", o->context);
+    if (o->max_queue < 1 || o->max_queue > 1 << 20)
+        return mxc_err_set(err, MXC_E_ARG, "max_queue: %d is not in [1, %d]", o->max_queue,
+                           1 << 20);
+    return MXC_OK;
+}
+
+enum mxc_code mxc_host_add(struct mxc_host *host, const struct mxc_host_model_options *options,
+                           struct mxc_err *err) {
+    enum mxc_code code = check_options(host, options, err);
+    if (code)
+        return code;
+    char *path = mxc_mem_strdup(options->path), *name = mxc_mem_strdup(options->name);
+    char *backend = options->backend ? mxc_mem_strdup(options->backend) : NULL;
+    if (!path || !name || (options->backend && !backend)) {
+        mxc_mem_free(path);
+        mxc_mem_free(name);
+        mxc_mem_free(backend);
+        return mxc_err_nomem(err);
+    }
+    struct hosted *m = &host->models[host->n_models++];
+    m->host = host;
+    m->options = *options;
+    m->options.path = path;
+    m->options.name = name;
+    m->options.backend = backend;
+    return MXC_OK;
+}
+
+/* ---- loading */
+
+static bool on_progress(void *user, double fraction) {
+    struct hosted *m = user;
+    pthread_mutex_lock(&m->host->mutex);
+    m->progress = fraction;
+    pthread_mutex_unlock(&m->host->mutex);
+    return !atomic_load(&m->host->stop);
+}
+
+static int32_t longest_token(const struct mxc_tokenizer *tokenizer) {
+    size_t longest = 1, n = mxc_tokenizer_n_ids(tokenizer);
+    for (size_t id = 0; id < n; id++) {
+        size_t length = mxc_tokenizer_spelling(tokenizer, (uint32_t)id).length;
+        longest = length > longest ? length : longest;
+    }
+    return longest < 1 << 20 ? (int32_t)longest : 1 << 20;
+}
+
+static enum mxc_code open_model(struct hosted *m, struct mxc_err *err) {
+    const struct mxc_host_model_options *o = &m->options;
+    struct mxc_load_options load;
+    mxc_load_options_init(&load);
+    load.backend = o->backend;
+    load.n_threads = o->n_threads;
+    load.precision = o->precision;
+    load.max_batch = o->parallel;
+    load.max_rows = o->max_chunk > o->parallel ? o->max_chunk : o->parallel + 1;
+    load.max_out = o->parallel;
+    load.context = o->context;
+    load.force = o->force;
+    load.progress = on_progress;
+    load.progress_user = m;
+    enum mxc_code code = mxc_model_open(o->path, &load, &m->model, err);
+    if (code)
+        return code;
+    const struct mxc_checkpoint *c = m->model->checkpoint;
+    int32_t trained = mxc_checkpoint_context(c);
+    m->context = o->context && o->context < trained ? o->context : trained;
+    mxc_host_quantisation(c->weights, m->quantisation, sizeof m->quantisation);
+    code = mxc_chat_open(o->path, c->config, c->graph->vocab, &m->chat, err);
+    if (!code)
+        m->max_token_bytes = longest_token(m->chat->tokenizer);
+    return code;
+}
+
+static uint64_t pool_bytes(const struct hosted *m, const int32_t n_blocks[MXC_N_KV_KINDS]) {
+    uint64_t bytes = 0;
+    for (int k = 0; k < MXC_N_KV_KINDS; k++)
+        bytes += (uint64_t)n_blocks[k] * m->model->memory.kv_block_bytes[k];
+    return bytes;
+}
+
+static enum mxc_code make_engine(struct hosted *m, struct mxc_err *err) {
+    struct mxc_engine_options o;
+    mxc_engine_options_init(&o);
+    o.max_rows = m->model->options.max_rows;
+    o.max_batch = m->model->options.max_batch;
+    o.max_queue = m->options.max_queue;
+    o.context = m->context;
+    o.wake = mxc_loop_wake;
+    o.wake_user = m->host->loop;
+    enum mxc_code code = mxc_model_blocks(m->model, m->context, m->options.parallel, 0,
+                                          m->options.kv_bytes, o.n_blocks, err);
+    if (code)
+        return code;
+    m->kv_bytes = pool_bytes(m, o.n_blocks);
+    const struct mxc_engine_target target = mxc_model_target(m->model);
+    code = mxc_engine_new(&target, &o, &m->engine, err);
+    return code ? code : mxc_loop_add(m->host->loop, m->engine, err);
+}
+
+static void load(struct hosted *m) {
+    struct mxc_err err;
+    uint64_t start = mxc_clock_ns();
+    enum mxc_code code = open_model(m, &err);
+    if (!code)
+        code = make_engine(m, &err);
+    m->load_seconds = (double)(mxc_clock_ns() - start) * 1e-9;
+    pthread_mutex_lock(&m->host->mutex);
+    if (code)
+        m->err = err;
+    atomic_store(&m->state, code ? MXC_HOST_UNAVAILABLE : MXC_HOST_READY);
+    pthread_mutex_unlock(&m->host->mutex);
+}
+
+static void *run_loader(void *arg) {
+    struct mxc_host *host = arg;
+    for (int i = 0; i < host->n_models && !atomic_load(&host->stop); i++) {
+        load(&host->models[i]);
+        if (host->changed)
+            host->changed(host->changed_user);
+    }
+    return NULL;
+}
+
+enum mxc_code mxc_host_start(struct mxc_host *host, void (*changed)(void *user), void *user,
+                             struct mxc_err *err) {
+    host->changed = changed;
+    host->changed_user = user;
+    if (!mxc_thread_start(&host->loader, run_loader, host))
+        return mxc_err_set(err, MXC_E_NOMEM, "the loader thread cannot be started");
+    host->started = true;
+    return MXC_OK;
+}
+
+/* ---- what is there */
+
+int mxc_host_count(const struct mxc_host *host) {
+    return host->n_models;
+}
+
+int mxc_host_find(const struct mxc_host *host, const char *name) {
+    for (int i = 0; i < host->n_models; i++)
+        if (!strcmp(host->models[i].options.name, name))
+            return i;
+    return -1;
+}
+
+static bool is_ready(const struct hosted *m) {
+    return atomic_load(&m->state) == MXC_HOST_READY;
+}
+
+void mxc_host_info(struct mxc_host *host, int model, struct mxc_host_info *info) {
+    struct hosted *m = &host->models[model];
+    *info = (struct mxc_host_info){.name = m->options.name,
+                                   .path = m->options.path,
+                                   .parallel = m->options.parallel,
+                                   .max_chunk = m->options.max_chunk,
+                                   .max_queue = m->options.max_queue,
+                                   .family = "",
+                                   .model_type = "",
+                                   .quantisation = "",
+                                   .backend = ""};
+    pthread_mutex_lock(&host->mutex);
+    info->state = (enum mxc_host_state)atomic_load(&m->state);
+    info->err = m->err;
+    info->progress = m->progress;
+    pthread_mutex_unlock(&host->mutex);
+    if (info->state != MXC_HOST_READY)
+        return;
+    const struct mxc_checkpoint *c = m->model->checkpoint;
+    info->family = c->graph->family;
+    info->model_type = c->config->model_type;
+    info->quantisation = m->quantisation;
+    info->backend = m->model->ops->name;
+    info->context = m->context;
+    info->trained_context = mxc_checkpoint_context(c);
+    info->vocab = c->graph->vocab;
+    info->max_token_bytes = m->max_token_bytes;
+    info->hidden = c->graph->hidden;
+    info->n_layers = c->graph->n_layers;
+    info->parameters = mxc_graph_parameters(c->graph);
+    info->weight_bytes = mxc_weights_bytes(c->weights);
+    info->kv_bytes = m->kv_bytes;
+    info->load_seconds = m->load_seconds;
+}
+
+struct mxc_chat *mxc_host_chat(struct mxc_host *host, int model) {
+    struct hosted *m = &host->models[model];
+    return is_ready(m) ? m->chat : NULL;
+}
+
+void mxc_host_sampling(struct mxc_host *host, int model, struct mxc_sampling *sampling) {
+    struct hosted *m = &host->models[model];
+    mxc_sampling_init(sampling);
+    sampling->temperature = 0.8f;
+    sampling->top_k = 40;
+    sampling->top_p = 0.95f;
+    sampling->min_p = 0.05f;
+    sampling->dry_last_n = -1;
+    if (!is_ready(m))
+        return;
+    const struct mxc_generation_defaults *d = &m->model->checkpoint->config->defaults;
+    if (!isnan(d->temperature))
+        sampling->temperature = (float)d->temperature;
+    if (!isnan(d->top_p))
+        sampling->top_p = (float)d->top_p;
+    if (!isnan(d->min_p))
+        sampling->min_p = (float)d->min_p;
+    if (!isnan(d->repetition_penalty))
+        sampling->repetition_penalty = (float)d->repetition_penalty;
+    if (d->top_k >= 0 && d->top_k <= INT32_MAX)
+        sampling->top_k = (int32_t)d->top_k;
+    if (d->do_sample == 0)
+        sampling->temperature = 0;
+}
+
+/* ---- requests */
+
+enum mxc_code mxc_host_submit(struct mxc_host *host, int model, const struct mxc_prompt *prompt,
+                              const struct mxc_gen_params *params, uint64_t *id,
+                              struct mxc_err *err) {
+    struct hosted *m = &host->models[model];
+    if (is_ready(m))
+        return mxc_gen_submit(m->engine, m->chat, prompt, params, id, err);
+    struct mxc_host_info info;
+    mxc_host_info(host, model, &info);
+    if (info.state == MXC_HOST_LOADING)
+        return mxc_err_set(err, MXC_E_BUSY, "the model \"%s\" is being loaded", info.name);
+    return mxc_err_set(err, MXC_E_NOT_FOUND, "the model \"%s\" is unavailable: %s", info.name,
+                       info.err.message);
+}
+
+void mxc_host_cancel(struct mxc_host *host, int model, uint64_t id) {
+    if (is_ready(&host->models[model]))
+        mxc_engine_cancel(host->models[model].engine, id);
+}
+
+void mxc_host_stats(struct mxc_host *host, int model, struct mxc_engine_stats *stats) {
+    *stats = (struct mxc_engine_stats){0};
+    if (is_ready(&host->models[model]))
+        mxc_engine_get_stats(host->models[model].engine, stats);
+}
+
+static void clear(void *arg) {
+    mxc_engine_clear_cache(arg);
+}
+
+void mxc_host_clear_cache(struct mxc_host *host, int model) {
+    if (is_ready(&host->models[model]))
+        mxc_loop_call(host->loop, clear, host->models[model].engine);
+}

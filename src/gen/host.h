@@ -1,0 +1,84 @@
+/* Host: the models of one server. Opens them in the background, owns the one loop thread, the
+ * engines and the chats, and takes requests for any of them by index. A server reaches the engine
+ * through this header and gen/generate.h only.
+ * A model goes from LOADING to READY or UNAVAILABLE once and stays there until the host is freed,
+ * so what info and chat hand out stays valid that long.
+ * Thread rules: every function from any thread, but add before start, and free once, last. */
+#ifndef MXC_GEN_HOST_H
+#define MXC_GEN_HOST_H
+
+#include "engine/load.h"
+#include "gen/chat.h"
+#include "gen/generate.h"
+
+enum { MXC_HOST_MAX_MODELS = 32 };
+enum mxc_host_state { MXC_HOST_LOADING, MXC_HOST_READY, MXC_HOST_UNAVAILABLE };
+
+struct mxc_host_model_options {
+    const char *path;    /* a folder or a .gguf file */
+    const char *name;    /* the id it is served under; names of a host differ */
+    const char *backend; /* NULL: the first one of the build */
+    int n_threads;       /* 0: one per core */
+    enum mxc_precision precision;
+    int32_t context;   /* tokens of a sequence; 0: the model's, which is also the most */
+    int32_t parallel;  /* sequences in flight */
+    int32_t max_chunk; /* prompt rows of a step */
+    int32_t max_queue; /* requests that wait */
+    bool force;        /* load even if memory does not suffice */
+    uint64_t kv_bytes; /* of the KV pool; 0: what parallel sequences need, within half of memory */
+};
+/* "", auto precision, context 0, 4 in flight, 512 rows, 64 waiting. */
+void mxc_host_model_options_init(struct mxc_host_model_options *options);
+
+/* Text is borrowed from the host. What follows `progress` is set once READY. */
+struct mxc_host_info {
+    const char *name, *path;
+    enum mxc_host_state state;
+    struct mxc_err err; /* UNAVAILABLE: why */
+    double progress;    /* LOADING: 0 to 1 */
+    const char *family, *model_type, *quantisation, *backend;
+    int32_t context, trained_context, parallel, max_chunk, max_queue;
+    int32_t vocab, hidden, n_layers;
+    int32_t max_token_bytes; /* of the longest token's spelling */
+    uint64_t parameters;
+    uint64_t weight_bytes; /* of the files */
+    uint64_t kv_bytes;     /* of the KV pool, at most */
+    double load_seconds;
+};
+
+struct mxc_host;
+enum mxc_code mxc_host_new(struct mxc_host **host, struct mxc_err *err) MXC_MUST;
+/* Ends loading and whatever is in flight (DONE with MXC_DONE_CANCELLED), closes everything. */
+void mxc_host_free(struct mxc_host *host);
+/* Copies the options. MXC_E_ARG: a name twice or a value out of range; MXC_E_LIMIT: too many. */
+enum mxc_code mxc_host_add(struct mxc_host *host, const struct mxc_host_model_options *options,
+                           struct mxc_err *err) MXC_MUST;
+/* Starts loading, in the order of add. changed (may be NULL) is called on the loader's thread after
+ * every change of a state. */
+enum mxc_code mxc_host_start(struct mxc_host *host, void (*changed)(void *user), void *user,
+                             struct mxc_err *err) MXC_MUST;
+
+int mxc_host_count(const struct mxc_host *host);
+/* Index of a name, -1: none. */
+int mxc_host_find(const struct mxc_host *host, const char *name);
+void mxc_host_info(struct mxc_host *host, int model, struct mxc_host_info *info);
+/* Tokeniser and template; NULL while the model is not READY. */
+struct mxc_chat *mxc_host_chat(struct mxc_host *host, int model);
+/* Sampling that a request starts from: the checkpoint's own defaults over the customary ones. */
+void mxc_host_sampling(struct mxc_host *host, int model, struct mxc_sampling *sampling);
+/* As mxc_gen_submit. MXC_E_BUSY: the queue is full, or the model is LOADING; MXC_E_NOT_FOUND: it is
+ * UNAVAILABLE (the message says why). Events come on the loop's thread. */
+enum mxc_code mxc_host_submit(struct mxc_host *host, int model, const struct mxc_prompt *prompt,
+                              const struct mxc_gen_params *params, uint64_t *id,
+                              struct mxc_err *err) MXC_MUST;
+void mxc_host_cancel(struct mxc_host *host, int model, uint64_t id);
+/* All zero while the model is not READY. */
+void mxc_host_stats(struct mxc_host *host, int model, struct mxc_engine_stats *stats);
+/* Forgets cached prefixes that no request uses; waits for the step that runs. */
+void mxc_host_clear_cache(struct mxc_host *host, int model);
+
+/* "none", "Q4_1", "MLX affine 4-bit g64": the storage that holds most bytes, "mixed " in front of
+ * it when another quantised one is there too. */
+void mxc_host_quantisation(const struct mxc_weights *weights, char *out, size_t size);
+
+#endif

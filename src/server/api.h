@@ -1,0 +1,78 @@
+/* API: the handlers of all routes, one file per family (surface.def is the table), and what they
+ * share: prompts, token texts, usage. */
+#ifndef MXC_SERVER_API_H
+#define MXC_SERVER_API_H
+
+#include "server/constrain.h"
+#include "server/internal.h"
+#include "server/job.h"
+
+/* ---- api_info.c */
+enum mxc_code mxc_get_health(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_get_metrics(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_get_models(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_get_model(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_get_props(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_get_slots(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_get_lora(struct mxc_exchange *x, struct mxc_fault *fault);
+/* ---- openapi.c */
+enum mxc_code mxc_get_openapi(struct mxc_exchange *x, struct mxc_fault *fault);
+/* ---- api_chat.c, api_completions.c */
+enum mxc_code mxc_post_chat(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_post_completions(struct mxc_exchange *x, struct mxc_fault *fault);
+/* ---- api_llama.c */
+enum mxc_code mxc_post_completion(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_post_infill(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_post_tokenize(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_post_detokenize(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_post_apply_template(struct mxc_exchange *x, struct mxc_fault *fault);
+
+/* ---- shared: prompts.c */
+
+/* Prompts of a request that are token ids or text. */
+struct mxc_prompts {
+    struct mxc_job_prompt *items; /* ids owned */
+    int n;
+    char **echoes; /* the prompts' text, when asked for; take it by setting NULL */
+};
+void mxc_prompts_fini(struct mxc_prompts *prompts);
+/* The field "prompt": text, ids, a list of these (one prompt each) or, when mixed, one list of text
+ * and ids that is one prompt. */
+enum mxc_code mxc_prompts_read(const json_t *json, const struct mxc_params *params, bool echo,
+                               bool mixed, struct mxc_prompts *out,
+                               struct mxc_fault *fault) MXC_MUST;
+/* Takes the ids of one prompt in. */
+enum mxc_code mxc_prompts_one(struct mxc_ids *ids, bool inside, struct mxc_prompts *out,
+                              struct mxc_fault *fault) MXC_MUST;
+
+/* What a chat request says to the template. Borrowed from the JSON but for variables. */
+struct mxc_chat_input {
+    const json_t *messages;
+    json_t *variables; /* owned */
+    bool no_generation_prompt, continue_final, no_split;
+};
+enum mxc_code mxc_chat_input_read(const struct mxc_exchange *x, const json_t *json,
+                                  const struct mxc_constraint *constraint,
+                                  struct mxc_chat_input *out, struct mxc_fault *fault) MXC_MUST;
+/* The prompt of the messages. */
+enum mxc_code mxc_chat_input_build(const struct mxc_params *params,
+                                   const struct mxc_chat_input *input, struct mxc_prompts *out,
+                                   struct mxc_fault *fault) MXC_MUST;
+
+/* ---- shared: tokens.c */
+
+/* Text of a token as JSON, bytes that are no UTF-8 as U+FFFD. */
+void mxc_put_token(struct mxc_buf *out, const struct mxc_chat *chat, int32_t id);
+/* The token's bytes as a JSON list of numbers. */
+void mxc_put_token_bytes(struct mxc_buf *out, const struct mxc_chat *chat, int32_t id);
+/* "token":...,"logprob":...,"bytes":[...] of OpenAI's chat, without braces. */
+void mxc_put_logprob(struct mxc_buf *out, const struct mxc_chat *chat, int32_t id, float logprob);
+/* One entry of OpenAI's chat logprobs, with "top_logprobs". */
+void mxc_put_logprobs(struct mxc_buf *out, const struct mxc_chat *chat,
+                      const struct mxc_piece *piece);
+/* {"prompt_tokens":...} of OpenAI. */
+void mxc_put_usage(struct mxc_buf *out, const struct mxc_job *job);
+/* llama-server's {"prompt_n":...} of a choice. */
+void mxc_put_timings(struct mxc_buf *out, const struct mxc_choice *c);
+
+#endif

@@ -1,0 +1,52 @@
+/* For fuzz targets of tokeniser files: what is done with a description. */
+#ifndef MXC_TESTS_FUZZ_USE_TOKENIZER_H
+#define MXC_TESTS_FUZZ_USE_TOKENIZER_H
+
+#include "text/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void use_fail(const struct mxc_err *err) {
+    if (!err->message[0] || strchr(err->message, '\n'))
+        abort();
+}
+
+static void use_decode(const struct mxc_tokenizer *t, const struct mxc_ids *ids) {
+    struct mxc_buf text;
+    struct mxc_err err = {0};
+    mxc_buf_init(&text, 1 << 20);
+    if (mxc_tokenizer_decode(t, ids->items, ids->count, false, &text, &err))
+        use_fail(&err);
+    else if (!mxc_utf8_valid(mxc_buf_text(&text), text.length))
+        abort();
+    mxc_buf_fini(&text);
+}
+
+static void use_tokenizer(enum mxc_code code, struct mxc_tokdesc *desc, struct mxc_err *err) {
+    static const char text[] = "The lamp <s> e\xCC\x81 \xEF\xAC\x81 12,\n  \xE7\x8C\xAB\xFF aaab";
+    struct mxc_tokenizer *t = NULL;
+    struct mxc_text_span spans[] = {{text, 14, true}, {text + 14, sizeof text - 15, false}};
+    struct mxc_ids ids = {0};
+    if (!code)
+        code = mxc_tokenizer_new(desc, &t, err);
+    if (code) {
+        use_fail(err);
+        return;
+    }
+    if (mxc_tokenizer_encode(t, spans, 2, (struct mxc_encode_options){true, true}, &ids, err))
+        use_fail(err);
+    for (size_t i = 0; i < ids.count; i++)
+        if (ids.items[i] >= mxc_tokenizer_n_ids(t))
+            abort();
+    use_decode(t, &ids);
+    mxc_ids_fini(&ids);
+    for (uint32_t id = 0; id < mxc_tokenizer_n_ids(t) && id < 300; id++)
+        if (!mxc_ids_push(&ids, id))
+            abort();
+    use_decode(t, &ids);
+    mxc_ids_fini(&ids);
+    mxc_tokenizer_free(t);
+}
+
+#endif

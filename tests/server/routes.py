@@ -1,0 +1,358 @@
+"""What the routes answer: streams, choices, logprobs, prompts, llama-server's shapes, and that the
+same request gives the same bytes alone and among others."""
+import json
+import math
+import threading
+
+import harness
+from harness import Server
+
+
+def joined(chunks, name="content"):
+    return "".join(c["choices"][0]["delta"].get(name) or "" for c in chunks
+                   if c != "[DONE]" and c["choices"])
+
+
+def test_stream_equals_whole():
+    with Server() as s:
+        for fields in ({}, {"temperature": 1, "seed": 7}, {"stop": ["e", "qq"]},
+                       {"stop_token_ids": list(range(0, 700, 9)), "temperature": 1, "seed": 3}):
+            status, whole = s.chat("Tell me", max_tokens=40, **fields)
+            assert status == 200, whole
+            body = {"messages": [{"role": "user", "content": "Tell me"}], "temperature": 0,
+                    "max_tokens": 40, "stream_options": {"include_usage": True}, **fields}
+            chunks = s.stream("/v1/chat/completions", body)
+            choice = whole["choices"][0]
+            assert chunks[-1] == "[DONE]"
+            assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+            assert joined(chunks) == choice["message"]["content"]
+            ends = [c["choices"][0]["finish_reason"] for c in chunks[:-1] if c["choices"]]
+            assert ends[-1] == choice["finish_reason"] and not any(ends[:-1])
+            usage = dict(chunks[-2]["usage"])
+            assert usage["completion_tokens"] == whole["usage"]["completion_tokens"]
+            assert all(not c.get("usage") for c in chunks[:-2])
+            for stop in fields.get("stop", []):
+                assert stop not in choice["message"]["content"]
+
+
+def test_choices_and_seeds():
+    with Server() as s:
+        _, two = s.chat("Say", n=2, seed=5, temperature=1, max_tokens=12)
+        _, one = s.chat("Say", seed=5, temperature=1, max_tokens=12)
+        _, next_one = s.chat("Say", seed=6, temperature=1, max_tokens=12)
+        texts = [c["message"]["content"] for c in two["choices"]]
+        assert [c["index"] for c in two["choices"]] == [0, 1]
+        assert texts[0] == one["choices"][0]["message"]["content"]
+        assert texts[1] == next_one["choices"][0]["message"]["content"]
+        assert two["usage"]["prompt_tokens"] == one["usage"]["prompt_tokens"]
+        assert two["usage"]["completion_tokens"] == 24
+        chunks = s.stream("/v1/chat/completions",
+                          {"messages": [{"role": "user", "content": "Say"}], "n": 2, "seed": 5,
+                           "temperature": 1, "max_tokens": 12})
+        for i in range(2):
+            text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks[:-1]
+                           if c["choices"][0]["index"] == i)
+            assert text == texts[i], i
+
+
+def test_logprobs():
+    with Server() as s:
+        _, reply = s.chat("Words", max_tokens=10, logprobs=True, top_logprobs=3)
+        content = reply["choices"][0]["logprobs"]["content"]
+        assert len(content) == 10
+        for token in content:
+            assert token["logprob"] <= 0 and math.isfinite(token["logprob"])
+            assert len(token["top_logprobs"]) == 3
+            assert token["top_logprobs"][0]["logprob"] == token["logprob"]  # greedy
+            assert all(0 <= b < 256 for b in token["bytes"])
+        raw = b"".join(bytes(t["bytes"]) for t in content)
+        assert raw.decode("utf-8", "replace") == reply["choices"][0]["message"]["content"]
+        _, old = s.post("/v1/completions", {"prompt": "Words", "max_tokens": 6, "temperature": 0,
+                                            "logprobs": 2, "return_tokens": True})
+        lists = old["choices"][0]["logprobs"]
+        assert {len(v) for v in lists.values()} == {6}, lists
+        assert len(old["choices"][0]["tokens"]) == 6
+        _, native = s.post("/completion", {"prompt": "Words", "n_predict": 6, "temperature": 0,
+                                           "n_probs": 2, "return_tokens": True})
+        assert native["content"] == old["choices"][0]["text"]
+        assert native["tokens"] == old["choices"][0]["tokens"]
+        assert [p["id"] for p in native["completion_probabilities"]] == native["tokens"]
+
+
+def test_bias_and_length():
+    with Server() as s:
+        _, tokens = s.post("/tokenize", {"content": "z"})
+        token = tokens["tokens"][0]
+        for bias in ({str(token): 100}, [[token, 100]], [["z", 100]]):
+            _, reply = s.chat("Hi", max_tokens=4, logit_bias=bias)
+            assert reply["choices"][0]["message"]["content"] == "zzzz", bias
+        _, free = s.chat("Hi", max_tokens=3, return_tokens=True)
+        first = free["choices"][0]["tokens"][0]
+        _, banned = s.chat("Hi", max_tokens=3, return_tokens=True, logit_bias=[[first, False]])
+        assert first not in banned["choices"][0]["tokens"]
+        for fields in ({"max_completion_tokens": 5, "max_tokens": 9}, {"max_tokens": 5}):
+            _, reply = s.chat("Hi", ignore_eos=True, **fields)
+            assert reply["usage"]["completion_tokens"] == 5
+            assert reply["choices"][0]["finish_reason"] == "length"
+        _, none = s.post("/v1/completions", {"prompt": "Hi", "max_tokens": 0, "echo": True})
+        assert none["choices"][0]["text"] == "Hi" and none["usage"]["completion_tokens"] == 0
+
+
+def test_context_is_a_bound():
+    with Server("-c", "256") as s:
+        status, reply = s.chat("word " * 2000)
+        assert status == 400 and reply["error"]["type"] == "exceed_context_size_error", reply
+        assert "256" in reply["error"]["message"], reply
+        status, reply = s.post("/v1/completions", {"prompt": "x" * (1 << 24)})
+        assert status == 400 and "context of 256" in reply["error"]["message"], reply
+        _, full = s.chat("Hi", ignore_eos=True)
+        assert full["choices"][0]["finish_reason"] == "length"
+        assert full["usage"]["total_tokens"] <= 256
+
+
+def test_prompt_forms():
+    with Server() as s:
+        _, ids = s.post("/tokenize", {"content": "Once upon", "add_special": True})
+        def texts(prompt, **more):
+            status, reply = s.post("/v1/completions", {"prompt": prompt, "max_tokens": 6,
+                                                       "temperature": 0, **more})
+            assert status == 200, reply
+            return [c["text"] for c in reply["choices"]]
+        one = texts("Once upon")
+        assert texts(ids["tokens"]) == one
+        assert texts(["Once upon", "Once upon"]) == one * 2
+        assert texts([ids["tokens"], ids["tokens"]]) == one * 2
+        assert texts("Once upon", echo=True) == ["Once upon" + one[0]]
+        _, mixed = s.post("/completion", {"prompt": [ids["tokens"][0], "x"], "n_predict": 2})
+        assert mixed["tokens_evaluated"] >= 2
+        _, batch = s.post("/completion", {"prompt": ["a", "b"], "n_predict": 2})
+        assert [r["index"] for r in batch] == [0, 1]
+
+
+def test_assistant_prefill():
+    with Server() as s:
+        messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well,"}]
+        _, begun = s.post("/apply-template", {"messages": messages[:1]})
+        _, prefilled = s.post("/v1/completions", {"prompt": begun["prompt"] + "Well,",
+                                                  "max_tokens": 5, "temperature": 0})
+        _, reply = s.post("/v1/chat/completions", {"messages": messages, "max_tokens": 5,
+                                                   "temperature": 0})
+        assert reply["choices"][0]["message"]["content"] == prefilled["choices"][0]["text"]
+
+
+def test_cache():
+    with Server() as s:
+        text = "A long text that fills some blocks of the cache. " * 8
+        _, cold = s.chat(text, max_tokens=8, logprobs=True)
+        _, hit = s.chat(text, max_tokens=8, logprobs=True)
+        _, off = s.chat(text, max_tokens=8, logprobs=True, cache_prompt=False)
+        cached = [r["usage"]["prompt_tokens_details"]["cached_tokens"] for r in (cold, hit, off)]
+        assert cached[0] == 0 and cached[1] > 0 and cached[2] == 0, cached
+        assert cold["choices"] == hit["choices"] == off["choices"]
+
+
+def test_same_bytes_among_others():
+    """The same request alone and while 16 others run, streamed and whole, cached and not."""
+    def ask(s, out, stream, **fields):
+        body = {"messages": [{"role": "user", "content": "Tell me a story"}], "seed": 11,
+                "temperature": 0.9, "max_tokens": 48, "logprobs": True, "top_logprobs": 2,
+                **fields}
+        if stream:
+            chunks = s.stream("/v1/chat/completions", body)
+            tokens = [t for c in chunks[:-1] if c["choices"] and c["choices"][0]["logprobs"]
+                      for t in c["choices"][0]["logprobs"]["content"]]
+            out.append((joined(chunks), tokens))
+        else:
+            choice = s.post("/v1/chat/completions", body)[1]["choices"][0]
+            out.append((choice["message"]["content"], choice["logprobs"]["content"]))
+
+    with Server("-np", "8") as s:
+        alone, crowd = [], []
+        ask(s, alone, False)
+        others = [threading.Thread(target=s.post, args=("/v1/chat/completions", {
+            "messages": [{"role": "user", "content": f"Other {i} " * (i + 1)}], "seed": i,
+            "max_tokens": 60 + i})) for i in range(16)]
+        mine = [threading.Thread(target=ask, args=(s, crowd, i % 2 == 0),
+                                 kwargs={"cache_prompt": i < 2}) for i in range(4)]
+        for t in others[:8] + mine + others[8:]:
+            t.start()
+        for t in others + mine:
+            t.join()
+        assert len(crowd) == 4
+        for answer in crowd:
+            assert answer == alone[0]
+
+
+def test_llama_routes():
+    with Server() as s:
+        _, plain = s.post("/tokenize", {"content": "na\u00efve \U0001F916"})
+        _, pieces = s.post("/tokenize", {"content": "na\u00efve \U0001F916", "with_pieces": True})
+        assert [p["id"] for p in pieces["tokens"]] == plain["tokens"]
+        raw = b"".join(bytes(p["piece"]) if isinstance(p["piece"], list)
+                       else p["piece"].encode() for p in pieces["tokens"])
+        assert raw.decode() == "na\u00efve \U0001F916"
+        _, text = s.post("/detokenize", {"tokens": plain["tokens"]})
+        assert text == {"content": "na\u00efve \U0001F916"}
+        status, reply = s.post("/detokenize", {"tokens": [1 << 30]})
+        assert status == 400 and "vocabulary" in reply["error"]["message"]
+        _, props = [None, json.loads(s.get("/props")[2])]
+        assert props["total_slots"] == 4 and "chat_template" in props
+        slots = json.loads(s.get("/slots")[2])
+        assert len(slots) == 4 and not any(x["is_processing"] for x in slots)
+        assert json.loads(s.get("/lora-adapters")[2]) == []
+        status, reply = s.post("/infill", {"input_prefix": "a", "input_suffix": "b"})
+        assert status == 400 and "infill" in reply["error"]["message"]
+        chunks = s.stream("/completion", {"prompt": "Hi", "n_predict": 4, "temperature": 0,
+                                          "return_progress": True})
+        assert chunks[0]["prompt_progress"]["processed"] == chunks[0]["prompt_progress"]["total"]
+        assert chunks[-1]["stop"] is True and chunks[-1]["stop_type"] == "limit"
+        assert chunks[-1]["tokens_predicted"] == 4 and "timings" in chunks[-1]
+
+
+def test_models_and_refusals():
+    with Server("--alias", "tiny") as s:
+        models = json.loads(s.get("/v1/models")[2])
+        model = models["data"][0]
+        assert model["id"] == "tiny" and model["status"] == "ready" and model["vision"] == "none"
+        assert model["meta"]["n_ctx"] == 2048 and model["backend"] == "cpu"
+        assert json.loads(s.get("/v1/models/tiny")[2])["id"] == "tiny"
+        assert s.get("/v1/models/other")[0] == 404
+        for field, value in (("min_tokens", 3), ("suffix", "x"), ("best_of", 2), ("lora", [1]),
+                             ("samplers", ["top_k"]), ("t_max_predict_ms", 5)):
+            status, reply = s.post("/v1/completions", {"prompt": "x", field: value})
+            assert status == 400 and reply["error"]["param"] == field, (field, reply)
+            assert reply["error"]["message"].startswith(field)
+        for field, value in (("min_tokens", 0), ("suffix", ""), ("best_of", 1), ("lora", []),
+                             ("t_max_predict_ms", -1), ("n_keep", -1), ("nobody_knows", {})):
+            status, reply = s.post("/v1/completions", {"prompt": "x", "max_tokens": 1,
+                                                       field: value})
+            assert status == 200, (field, reply)
+
+
+def test_several_models():
+    broken = harness.tempfile.mkdtemp()
+    with Server("-a", "good", "-a", "bad", model=[harness.MODEL, broken], wait=False) as s:
+        harness.until(lambda: s.get("/health")[0] == 200, "one model is ready")
+        harness.until(lambda: json.loads(s.get("/v1/models")[2])["data"][1]["status"]
+                      == "unavailable", "the other one is unavailable")
+        listed = json.loads(s.get("/v1/models")[2])["data"]
+        assert listed[0]["status"] == "ready" and listed[1]["error"], listed
+        assert s.chat("x", model="good", max_tokens=1)[0] == 200
+        status, reply = s.chat("x", model="bad", max_tokens=1)
+        assert status == 503 and listed[1]["error"] in reply["error"]["message"], reply
+        status, reply = s.chat("x", model="none", max_tokens=1)
+        assert status == 404, reply
+
+
+def test_structured_output():
+    schema = {"type": "object", "properties": {"c": {"enum": ["red", "blue"]},
+                                               "n": {"type": "integer"}},
+              "required": ["c", "n"], "additionalProperties": False}
+    with Server() as s:
+        for seed in range(4):
+            _, reply = s.chat("x", max_tokens=200, temperature=1, seed=seed, response_format={
+                "type": "json_schema", "json_schema": {"name": "p", "schema": schema}})
+            choice = reply["choices"][0]
+            if choice["finish_reason"] == "stop":
+                value = json.loads(choice["message"]["content"])
+                assert value["c"] in ("red", "blue") and isinstance(value["n"], int), value
+        _, reply = s.chat("x", max_tokens=20, guided_choice=["yes", "no"])
+        assert reply["choices"][0]["message"]["content"] in ("yes", "no")
+        _, reply = s.chat("x", max_tokens=40, temperature=1, grammar='root ::= "a" [b-d]+ "."')
+        assert reply["choices"][0]["message"]["content"][:2] in ("ab", "ac", "ad")
+        for bad in ({"grammar": "root ::= ("}, {"guided_regex": "("}, {"guided_choice": []},
+                    {"grammar": 'root ::= "a"', "guided_regex": "a"}):
+            status, reply = s.chat("x", **bad)
+            assert status == 400 and reply["error"]["param"], (bad, reply)
+
+
+def test_tool_calls():
+    tool = {"type": "function", "function": {"name": "get_weather", "parameters": {
+        "type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}},
+        "required": ["city"], "additionalProperties": False}}}
+    body = {"messages": [{"role": "user", "content": "Weather?"}], "tools": [tool], "seed": 3,
+            "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 300}
+    with Server() as s:
+        _, whole = s.post("/v1/chat/completions", body)
+        choice = whole["choices"][0]
+        assert choice["finish_reason"] == "tool_calls", choice
+        call = choice["message"]["tool_calls"][0]
+        assert call["function"]["name"] == "get_weather"
+        assert json.loads(call["function"]["arguments"])["city"] in ("Rome", "Oslo")
+        chunks = s.stream("/v1/chat/completions", body)
+        deltas = [d for c in chunks[:-1] if c["choices"]
+                  for d in c["choices"][0]["delta"].get("tool_calls", [])]
+        assert deltas[0]["function"] == {"name": "get_weather", "arguments": ""}
+        text = "".join(d["function"]["arguments"] for d in deltas)
+        assert text == call["function"]["arguments"]
+        history = [{"role": "user", "content": "x"},
+                   {"role": "assistant", "content": None, "tool_calls": [call]},
+                   {"role": "tool", "tool_call_id": call["id"], "content": "sunny"}]
+        status, reply = s.post("/v1/chat/completions", {**body, "messages": history,
+                                                        "tool_choice": "none"})
+        assert status == 200, reply
+
+
+def test_surface_is_true():
+    """Every field of the list does what its state says; flags of the list are those of --help."""
+    done = harness.subprocess.run([harness.PROGRAM, "serve", "--surface"], capture_output=True,
+                                  text=True, timeout=60)
+    surface = json.loads(done.stdout)
+    paths = {"chat": "/v1/chat/completions", "completions": "/v1/completions",
+             "completion": "/completion"}
+    base = {"chat": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1},
+            "completions": {"prompt": "x", "max_tokens": 1},
+            "completion": {"prompt": "x", "n_predict": 1}}
+    wrong = {"number": "x", "integer": 1.5, "boolean": 1, "string": 5, "list": 5, "object": 5,
+             "string or list": 5, "object or list": 5, "string or object": 5}
+    with Server() as s:
+        for field in surface["fields"]:
+            for route in field["routes"]:
+                def send(value):
+                    return s.post(paths[route], {**base[route], field["name"]: value})
+                where = (route, field["name"])
+                if field["state"] == "label":
+                    assert send("anything")[0] == 200, where
+                elif field["state"] == "only":
+                    status, reply = send({"something": "else"})
+                    assert status == 400 and reply["error"]["param"] == field["name"], where
+                    assert send(json.loads(field["type"]))[0] == 200, where
+                elif not field["help"].startswith("/infill"):
+                    status, reply = send(wrong[field["type"]])
+                    assert status == 400, (where, status, reply)
+                    assert reply["error"]["param"].startswith(field["name"].split(".")[0]), (
+                        where, reply)
+        for route in surface["routes"]:
+            path = route["path"].replace("*", "llama")
+            status, headers, _ = s.request("OPTIONS", path)
+            assert status == 204 and route["method"] in headers["allow"], route
+    shown = harness.subprocess.run([harness.PROGRAM, "serve", "--help"], capture_output=True,
+                                   text=True, timeout=60).stdout
+    for flag in surface["flags"]:
+        assert flag["names"] in shown, flag
+    for flag in surface["refused_flags"]:
+        name = flag["names"].split(",")[0]
+        done = harness.subprocess.run([harness.PROGRAM, "serve", "m", name, "1"],
+                                      capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and flag["instead"] in done.stderr, flag
+
+
+def test_openapi():
+    with Server("--api-prefix", "/p") as s:
+        api = json.loads(s.get("/p/openapi.json")[2])
+        assert api["openapi"] == "3.1.0" and api["servers"] == [{"url": "/p"}]
+        surface = json.loads(harness.subprocess.run(
+            [harness.PROGRAM, "serve", "--surface"], capture_output=True, text=True).stdout)
+        for route in surface["routes"]:
+            item = api["paths"][route["path"].replace("*", "{name}")][route["method"].lower()]
+            assert ("requestBody" in item) == route["json"], route
+        body = api["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"][
+            "application/json"]["schema"]
+        assert body["required"] == ["messages"]
+        assert body["properties"]["top_p"]["maximum"] == 1
+        assert body["properties"]["stop"]["type"] == ["string", "array", "null"]
+        assert body["properties"]["functions"]["enum"] == [[], None]
+
+
+if __name__ == "__main__":
+    harness.run(globals())
