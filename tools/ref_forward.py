@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""A plain numpy forward pass of the Llama, Mistral, Qwen2 and Qwen3 families: a second opinion on
-the engine, for checkpoints that no golden exists for. Weights are decoded to float, arithmetic is
+"""A plain numpy forward pass of the Llama, Mistral, Qwen2, Qwen3 and Gemma 3 (text) families: a second
+opinion on the engine, for checkpoints that no golden exists for. Weights are decoded to float, arithmetic is
 float32 (or float64 with --double), nothing is cached.
 
     pip install numpy            # and gguf, for .gguf files
     python3 tools/ref_forward.py MODEL --ids 1,2,3 [--steps N] -o OUT.safetensors
     python3 tools/ref_forward.py MODEL --golden     # compares with MODEL/golden
+    python3 tools/ref_forward.py MODEL --compare OUT.safetensors
 
-OUT holds what `mlxcel trace` writes: input_ids, position_ids, logits, layer_l2, greedy_ids.
+--compare reads what `mlxcel trace` wrote, runs its ids and fails when a logit differs by more than
+1e-4 of the largest one, or a row's most likely token is another. OUT holds what `mlxcel trace` writes: input_ids, position_ids, logits, layer_l2, greedy_ids.
 """
 import argparse
 import json
@@ -27,6 +29,9 @@ GGUF_STEMS = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj",
               "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
               "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm",
               "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+GEMMA_STEMS = {"post_attention_norm": "post_attention_layernorm",
+               "ffn_norm": "pre_feedforward_layernorm",
+               "post_ffw_norm": "post_feedforward_layernorm"}
 GGUF_TOPS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
 
@@ -108,9 +113,13 @@ def load_gguf(path):
              "num_key_value_heads": "attention.head_count_kv",
              "head_dim": "attention.key_length", "rope_theta": "rope.freq_base",
              "rms_norm_eps": "attention.layer_norm_rms_epsilon",
-             "max_position_embeddings": "context_length"}
+             "max_position_embeddings": "context_length",
+             "sliding_window": "attention.sliding_window"}
     config = {k: get(f"{arch}.{v}") for k, v in names.items()}
-    config["model_type"], weights = arch, {}
+    config["model_type"], weights, stems = arch, {}, GGUF_STEMS
+    if arch == "gemma3":  # norms hold 1 + weight in GGUF
+        config.update(model_type="gemma3_text", norm_offset=0)
+        stems = {**GGUF_STEMS, **GEMMA_STEMS}
     heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
     for t in reader.tensors:
         a = dequantize(t.data, t.tensor_type).astype(np.float32)
@@ -120,7 +129,7 @@ def load_gguf(path):
             if arch == "llama" and m[2] in ("attn_q", "attn_k"):
                 h = heads[m[2][-1]]
                 a = a.reshape(h, -1, 2, *a.shape[1:]).swapaxes(1, 2).reshape(a.shape)
-            name = f"model.layers.{m[1]}.{GGUF_STEMS[m[2]]}"
+            name = f"model.layers.{m[1]}.{stems[m[2]]}"
         weights[f"{GGUF_TOPS.get(name, name)}.{suffix}"] = a
     return config, weights
 
@@ -141,18 +150,27 @@ class Model:
     def __init__(self, path, dtype=np.float32):
         c, self.w = load_gguf(path) if path.endswith(".gguf") else load_folder(path)
         self.c, self.dtype, self.family = c, dtype, c["model_type"]
-        if self.family not in ("llama", "mistral", "qwen2", "qwen3"):
+        if self.family not in ("llama", "mistral", "qwen2", "qwen3", "gemma3_text"):
             sys.exit(f"model_type {self.family} is not done here")
         self.heads = c["num_attention_heads"]
         self.kv_heads = c.get("num_key_value_heads") or self.heads
-        self.dim = (c.get("head_dim") or
-                    (128 if self.family == "qwen3" else c["hidden_size"] // self.heads))
+        self.dim = (c.get("head_dim") or {"qwen3": 128, "gemma3_text": 256}.get(self.family) or
+                    c["hidden_size"] // self.heads)
         self.eps = c.get("rms_norm_eps") or 1e-6
-        self.act = activation(c.get("hidden_act") or "silu")
+        self.gemma = self.family == "gemma3_text"
+        self.act = activation(c.get("hidden_act") or c.get("hidden_activation") or
+                              ("gelu_pytorch_tanh" if self.gemma else "silu"))
+        self.scale = (c.get("query_pre_attn_scalar") or self.dim) ** -0.5
+        self.offset = c.get("norm_offset", 1) if self.gemma else 0
         params = c.get("rope_scaling") or c.get("rope_parameters") or {}
+        local = params.get("sliding_attention", {}).get("rope_theta")
+        params = params.get("full_attention", params)
+        self.local_rope = {"scaling": "none", "dims": self.dim,
+                           "theta": local or c.get("rope_local_base_freq") or 1e4}
         kind = params.get("rope_type") or params.get("type") or "default"
         self.rope = dict(params, scaling="none" if kind == "default" else kind, dims=self.dim,
-                         theta=params.get("rope_theta") or c.get("rope_theta") or 1e4,
+                         theta=(params.get("rope_theta") or c.get("rope_theta") or
+                                (1e6 if self.gemma else 1e4)),
                          max_position=c.get("max_position_embeddings"))
         self.rope["original_max"] = (c.get("original_max_position_embeddings") or
                                      params.get("original_max_position_embeddings") or
@@ -168,6 +186,10 @@ class Model:
         c = self.c
         if self.family == "mistral":
             return c.get("sliding_window", 4096) or 0
+        if self.gemma:
+            here = (c["layer_types"][layer] == "sliding_attention" if c.get("layer_types") else
+                    (layer + 1) % c.get("sliding_window_pattern", 6) != 0)
+            return c.get("sliding_window", 4096) if here else 0
         if self.family == "llama" or not c.get("use_sliding_window"):
             return 0
         if c.get("layer_types"):
@@ -178,7 +200,7 @@ class Model:
 
     def norm(self, x, name):
         y = x / np.sqrt((x * x).mean(-1, keepdims=True) + self.dtype(self.eps))
-        return y * self.get(name + ".weight")
+        return y * (self.get(name + ".weight") + self.dtype(self.offset))
 
     def linear(self, x, name):
         y, bias = x @ self.get(name + ".weight").T, self.get(name + ".bias")
@@ -187,7 +209,7 @@ class Model:
     def attention(self, x, name, layer, cos, sin):
         t, half, out = len(x), self.dim // 2, []
         q, k, v = (self.linear(x, f"{name}.{p}_proj").reshape(t, -1, self.dim) for p in "qkv")
-        if self.family == "qwen3":
+        if self.family in ("qwen3", "gemma3_text"):
             q, k = self.norm(q, name + ".q_norm"), self.norm(k, name + ".k_norm")
 
         def rotate(a):
@@ -201,27 +223,40 @@ class Model:
             seen &= rows[None] > rows[:, None] - window
         for h in range(self.heads):
             kv = h * self.kv_heads // self.heads
-            s = q[:, h] @ k[:, kv].T * self.dtype(self.dim ** -0.5)
+            s = q[:, h] @ k[:, kv].T * self.dtype(self.scale)
             s = np.where(seen, s, -np.inf)
             s = np.exp(s - s.max(-1, keepdims=True))
             out.append(s / s.sum(-1, keepdims=True) @ v[:, kv])
         return self.linear(np.concatenate(out, -1), name + ".o_proj")
 
+    def rotation(self, rope, n, length):
+        inv_freq, factor = frequencies(rope, length or n)
+        angles = np.arange(n)[:, None] * np.array(inv_freq)
+        return [f(angles)[:, None].astype(self.dtype) * self.dtype(factor)
+                for f in (np.cos, np.sin)]
+
     def forward(self, ids, length=None):
         """logits [T, vocab] and layer_l2 [layers + 2, T]; length: what the rope is told."""
-        inv_freq, factor = frequencies(self.rope, length or len(ids))
-        angles = np.arange(len(ids))[:, None] * np.array(inv_freq)
-        cos, sin = (f(angles)[:, None].astype(self.dtype) * self.dtype(factor)
-                    for f in (np.cos, np.sin))
+        tables = [self.rotation(r, len(ids), length) for r in (self.rope, self.local_rope)]
         x = self.w["model.embed_tokens.weight"][np.array(ids)].astype(self.dtype)
+        if self.gemma:
+            x = x * self.dtype(np.float32(math.sqrt(self.c["hidden_size"])))
         norms = [np.linalg.norm(x, axis=-1)]
         for i in range(self.c["num_hidden_layers"]):
             p = f"model.layers.{i}."
+            turn = tables[1] if self.gemma and self.window(i) else tables[0]
             y = self.norm(x, p + "input_layernorm")
-            x = x + self.attention(y, p + "self_attn", i, cos, sin)
-            y = self.norm(x, p + "post_attention_layernorm")
+            y = self.attention(y, p + "self_attn", i, *turn)
+            if self.gemma:
+                y = self.norm(y, p + "post_attention_layernorm")
+            x = x + y
+            y = self.norm(x, p + ("pre_feedforward_layernorm" if self.gemma else
+                                  "post_attention_layernorm"))
             y = self.act(self.linear(y, p + "mlp.gate_proj")) * self.linear(y, p + "mlp.up_proj")
-            x = x + self.linear(y, p + "mlp.down_proj")
+            y = self.linear(y, p + "mlp.down_proj")
+            if self.gemma:
+                y = self.norm(y, p + "post_feedforward_layernorm")
+            x = x + y
             norms.append(np.linalg.norm(x, axis=-1))
         x = self.norm(x, "model.norm")
         norms.append(np.linalg.norm(x, axis=-1))
@@ -258,6 +293,18 @@ def compare(model, path):
     return good
 
 
+def compare_trace(model, path):
+    """As compare, for a file of `mlxcel trace`."""
+    got = read_safetensors(path)
+    want, l2 = model.forward(got["input_ids"].tolist())
+    d = max(float(np.abs(a - b).max()) for a, b in zip(got["logits"], want))
+    d /= float(np.abs(want).max())
+    d_l2 = float(np.abs(got["layer_l2"] / l2 - 1).max())
+    same = int((got["logits"].argmax(-1) == want.argmax(-1)).sum())
+    print(f"{len(want)} tokens: logits {d:.1e}, layer_l2 {d_l2:.1e}, top-1 equal in {same}")
+    return d <= 1e-4 and d_l2 <= 1e-4 and same == len(want)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
@@ -265,6 +312,7 @@ def main():
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--double", action="store_true")
     parser.add_argument("--golden", action="store_true")
+    parser.add_argument("--compare")
     parser.add_argument("-o", "--output")
     args = parser.parse_args()
     path = os.path.join(args.model, "model.gguf")
@@ -272,6 +320,8 @@ def main():
     model = Model(path, np.float64 if args.double else np.float32)
     if args.golden:
         sys.exit(0 if compare(model, path) else 1)
+    if args.compare:
+        sys.exit(0 if compare_trace(model, args.compare) else 1)
     if not args.ids or not args.output:
         parser.error("--ids and -o are needed")
     ids = [int(x) for x in args.ids.split(",")]

@@ -523,5 +523,5 @@ static int run_serve(int argc, char **argv) {
 }
 
 const struct mxc_command mxc_command_serve = {
-    "serve", "MODEL... [options]",
-    "serve models over HTTP: OpenAI, Anthropic and llama-server clients", run_serve};
+    "serve", "MODEL... [options]", "serve models over HTTP to OpenAI and llama-server clients",
+    run_serve};

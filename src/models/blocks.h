@@ -71,6 +71,9 @@ enum mxc_code mxc_hyper_read_layer_types(const struct mxc_config *config, struct
 /* A positive number of the config, into a float; absent leaves *out. */
 enum mxc_code mxc_read_positive(const json_t *text, const char *key, float *out,
                                 struct mxc_err *err) MXC_MUST;
+/* The name of an activation. */
+enum mxc_code mxc_read_act(const json_t *object, const char *key, const char *absent,
+                           enum mxc_act *act, struct mxc_err *err) MXC_MUST;
 /* rope_scaling, rope_parameters, rope_theta, partial_rotary_factor in old and new spellings, and a
  * GGUF's rope_freqs.weight; see rope_config.c. rules: theta, rotary_part and rope_section are read.
  */
@@ -95,13 +98,15 @@ struct mxc_decoder {
     const char *mlp;                 /* "mlp" */
     const char *gate_up;             /* fused, or NULL for gate_proj and up_proj */
     const char *up, *down;           /* of mxc_block_mlp */
+    int32_t extra_rows;              /* of the table, beyond the vocabulary */
     bool unit_head;                  /* logits of x / column norms of the head */
     const void *family;              /* whatever the layer function needs */
     int32_t rope, window;            /* of the current layer */
     int32_t layer;
 };
-/* Reads the hyper-parameters into d->h and sets the customary names. rules: NULL for the plainest.
- */
+/* Reads the hyper-parameters into d->h and sets the customary names; the prefix is the one under
+ * which the checkpoint has its table ("model.", or what vision models put around the language
+ * model). rules: NULL for the plainest. */
 enum mxc_code mxc_decoder_open(struct mxc_decoder *d, struct mxc_graph *g,
                                const struct mxc_config *config, const struct mxc_weights *weights,
                                const struct mxc_hyper_rules *rules, struct mxc_err *err) MXC_MUST;

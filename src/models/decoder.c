@@ -162,16 +162,36 @@ int32_t mxc_block_mlp(const struct mxc_decoder *d, int32_t x, int32_t residual) 
 
 /* ---- the whole */
 
+/* Where a language model stands in a checkpoint: by itself, or inside a vision model as Hugging
+ * Face (old and new) and MLX name it. */
+static const char *prefix_of(const struct mxc_weights *weights) {
+    static const char *const prefixes[] = {"model.", "language_model.model.",
+                                           "model.language_model.", "model.text_model.",
+                                           "language_model."};
+    char name[MXC_MAX_WEIGHT_NAME];
+    for (size_t i = 0; weights && i < sizeof prefixes / sizeof *prefixes; i++) {
+        (void)snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
+        if (mxc_weights_find(weights, name))
+            return prefixes[i];
+    }
+    return prefixes[0];
+}
+
+static const char *head_of(const struct mxc_weights *weights) {
+    static const char *const inside = "language_model.lm_head.weight";
+    return weights && mxc_weights_find(weights, inside) ? inside : "lm_head.weight";
+}
+
 enum mxc_code mxc_decoder_open(struct mxc_decoder *d, struct mxc_graph *g,
                                const struct mxc_config *config, const struct mxc_weights *weights,
                                const struct mxc_hyper_rules *rules, struct mxc_err *err) {
     *d = (struct mxc_decoder){.g = g,
                               .config = config,
                               .weights = weights,
-                              .prefix = "model.",
+                              .prefix = prefix_of(weights),
                               .embed = "embed_tokens",
                               .norm = "norm",
-                              .head = "lm_head.weight",
+                              .head = head_of(weights),
                               .attn = "self_attn",
                               .o_proj = "o_proj",
                               .q_norm = "q_norm",
@@ -221,7 +241,8 @@ enum mxc_code mxc_decoder_run(struct mxc_decoder *d, mxc_layer_fn *layer, struct
     char norm[MXC_MAX_WEIGHT_NAME];
     int32_t rope = mxc_graph_rope(g, &h->rope);
     g->max_position = h->max_position;
-    int32_t table = mxc_graph_table(g, h->vocab, h->hidden, "%s%s.weight", d->prefix, d->embed);
+    int32_t table = mxc_graph_table(g, (int64_t)h->vocab + d->extra_rows, h->hidden, "%s%s.weight",
+                                    d->prefix, d->embed);
     int32_t x = mxc_graph_embed(g, table, h->embed_scale);
     mxc_graph_mark_layer_value(g, 0, x);
     for (d->layer = 0; d->layer < h->n_layers; d->layer++) {

@@ -8,16 +8,18 @@
 #include "format/weights.h"
 #include "graph/graph.h"
 
+struct mxc_vision_family;
 struct mxc_family {
-    const char *name;               /* "llama" */
-    const char *summary;            /* one line for `mlxcel arch` */
-    const char *notes;              /* what is special, and the keys that decide it; docs/models.md */
+    const char *name;    /* "llama" */
+    const char *summary; /* one line for `mlxcel arch` */
+    const char *notes;   /* what is special, and the keys that decide it; docs/models.md */
     const char *const *model_types; /* config.json model_type values, NULL-ended */
     const char *const *gguf_archs;  /* general.architecture values, NULL-ended */
     /* Reads hyper-parameters and writes the graph; the weights view is only looked at for what a
      * checkpoint may or may not hold (tied head, biases, rope_freqs), never for numbers in bulk. */
     enum mxc_code (*build)(const struct mxc_config *config, const struct mxc_weights *weights,
                            struct mxc_graph *graph, struct mxc_err *err);
+    const struct mxc_vision_family *vision; /* how it sees; NULL: text only */
 };
 
 /* NULL-ended list of all families. */

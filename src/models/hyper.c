@@ -67,16 +67,16 @@ static enum mxc_code read_heads(const json_t *text, int32_t default_head_dim, st
     return MXC_OK;
 }
 
-static enum mxc_code read_act(const json_t *text, const struct mxc_hyper_rules *rules,
-                              enum mxc_act *act, struct mxc_err *err) {
-    static const char *const names[] = {
-        "silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", NULL};
+enum mxc_code mxc_read_act(const json_t *object, const char *key, const char *absent,
+                           enum mxc_act *act, struct mxc_err *err) {
+    static const char *const names[] = {"silu",     "swish",      "gelu",
+                                        "gelu_new", "gelu_fast",  "gelu_pytorch_tanh",
+                                        "relu",     "quick_gelu", NULL};
     static const enum mxc_act acts[] = {MXC_ACT_SILU,      MXC_ACT_SILU,      MXC_ACT_GELU,
                                         MXC_ACT_GELU_TANH, MXC_ACT_GELU_TANH, MXC_ACT_GELU_TANH,
-                                        MXC_ACT_RELU};
-    const char *key = rules->act_key ? rules->act_key : "hidden_act";
-    const char *name = rules->act ? rules->act : "silu";
-    enum mxc_code code = mxc_json_get_string(text, key, &name, err);
+                                        MXC_ACT_RELU,      MXC_ACT_GELU_QUICK};
+    const char *name = absent;
+    enum mxc_code code = mxc_json_get_string(object, key, &name, err);
     if (code)
         return code;
     for (int i = 0; names[i]; i++) {
@@ -185,7 +185,8 @@ enum mxc_code mxc_hyper_read(const struct mxc_config *config, const struct mxc_w
              mxc_json_get_int(text, "max_position_embeddings", 1, INT32_MAX, &max_position, err)) ||
         (code = mxc_json_get_real(text, eps_key, &eps, err)) ||
         (code = read_heads(text, rules->head_dim, &h, err)) ||
-        (code = read_act(text, rules, &h.act, err)) ||
+        (code = mxc_read_act(text, rules->act_key ? rules->act_key : "hidden_act",
+                             rules->act ? rules->act : "silu", &h.act, err)) ||
         (code = read_presence(text, "attention_bias", &h.qkv_bias, err)) ||
         (code = read_presence(text, "mlp_bias", &h.mlp_bias, err)) ||
         (code = refuse_options(text, rules, err)))

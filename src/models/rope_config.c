@@ -8,11 +8,11 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const type_names[] = {"default", "linear",   "dynamic", "yarn",
-                                         "llama3",  "longrope", "su",      NULL};
+static const char *const type_names[] = {"default",  "linear", "dynamic", "yarn", "llama3",
+                                         "longrope", "su",     "mrope",   NULL};
 static const enum mxc_rope_scaling type_values[] = {
-    MXC_ROPE_NONE,   MXC_ROPE_LINEAR,   MXC_ROPE_DYNAMIC, MXC_ROPE_YARN,
-    MXC_ROPE_LLAMA3, MXC_ROPE_LONGROPE, MXC_ROPE_LONGROPE};
+    MXC_ROPE_NONE,   MXC_ROPE_LINEAR,   MXC_ROPE_DYNAMIC,  MXC_ROPE_YARN,
+    MXC_ROPE_LLAMA3, MXC_ROPE_LONGROPE, MXC_ROPE_LONGROPE, MXC_ROPE_NONE};
 
 /* Keys that are read here, or that are known not to change anything. */
 static const char *const known_keys[] = {"rope_type",
@@ -33,6 +33,8 @@ static const char *const known_keys[] = {"rope_type",
                                          "short_factor",
                                          "long_factor",
                                          "finetuned",
+                                         "mrope_section",
+                                         "mrope_interleaved",
                                          NULL};
 
 struct reader {
@@ -218,6 +220,33 @@ static enum mxc_code read_scaling(const struct reader *r, struct mxc_rope *rope)
     return MXC_OK;
 }
 
+/* Rotated pairs of each position axis (M-RoPE). */
+static enum mxc_code read_sections(const struct reader *r, struct mxc_rope *rope) {
+    const json_t *list = json_object_get(r->params, "mrope_section");
+    bool turns = false;
+    int64_t sum = 0;
+    enum mxc_code code = mxc_json_get_bool(r->params, "mrope_interleaved", &turns, r->err);
+    if (code)
+        return mxc_err_context(r->err, "%s", r->params_key);
+    if (!list || json_is_null(list))
+        return MXC_OK;
+    for (size_t i = 0; i < MXC_MAX_ROPE_AXES; i++) {
+        const json_t *n = json_array_get(list, i);
+        int64_t pairs = json_is_integer(n) ? json_integer_value(n) : 0;
+        if (json_array_size(list) != MXC_MAX_ROPE_AXES || pairs < 1 || pairs > rope->dims / 2)
+            return mxc_err_set(r->err, MXC_E_FORMAT,
+                               "%s: mrope_section: not a list of %d counts of pairs", r->params_key,
+                               MXC_MAX_ROPE_AXES);
+        rope->sections[i] = (int)pairs;
+        sum += pairs;
+    }
+    if (sum != rope->dims / 2)
+        return mxc_err_set(r->err, MXC_E_FORMAT, "%s: mrope_section: %lld pairs in all, not %d",
+                           r->params_key, (long long)sum, rope->dims / 2);
+    rope->sections_interleaved = turns;
+    return MXC_OK;
+}
+
 /* A GGUF carries llama3's scaling as a table of divisors. */
 static enum mxc_code read_freq_table(const struct mxc_weights *weights, struct mxc_rope *rope,
                                      struct mxc_err *err) {
@@ -270,7 +299,7 @@ enum mxc_code mxc_rope_read(const struct mxc_config *config, const struct mxc_we
                            old && !json_is_object(old) ? "rope_scaling" : r.params_key);
     enum mxc_code code;
     if ((code = read_theta(&r, &out.theta)) || (code = read_dims(&r, rotary, &out.dims)) ||
-        (r.params && (code = read_scaling(&r, &out))) ||
+        (r.params && ((code = read_scaling(&r, &out)) || (code = read_sections(&r, &out)))) ||
         (code = read_freq_table(weights, &out, err)))
         return code;
     *rope = out;

@@ -97,8 +97,8 @@ struct mxc_tower_build {
 };
 bool mxc_tower_has(const struct mxc_tower_build *t, const char *fmt, ...) MXC_PRINTF(2, 3);
 /* x W^T, with a bias where the file has one. */
-int32_t mxc_tower_linear(const struct mxc_tower_build *t, int32_t x, int64_t out,
-                         int32_t residual, const char *fmt, ...) MXC_PRINTF(5, 6);
+int32_t mxc_tower_linear(const struct mxc_tower_build *t, int32_t x, int64_t out, int32_t residual,
+                         const char *fmt, ...) MXC_PRINTF(5, 6);
 /* A layer norm, its bias by file. */
 int32_t mxc_tower_layer_norm(const struct mxc_tower_build *t, int32_t x, const char *fmt, ...)
     MXC_PRINTF(3, 4);

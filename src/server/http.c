@@ -712,6 +712,8 @@ static enum mxc_code read_pem(struct mxc_front *http, struct mxc_err *err) {
     return code ? code : mxc_file_read(o->tls_cert_file, MAX_PEM, &http->cert, &length, err);
 }
 
+static const char tls_versions[] = "NORMAL:-VERS-TLS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+
 static enum mxc_code start(struct mxc_front *http, struct mxc_err *err) {
     const struct mxc_server_options *o = &http->server->options;
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
@@ -728,6 +730,8 @@ static enum mxc_code start(struct mxc_front *http, struct mxc_err *err) {
     if (http->cert) {
         items[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, http->key};
         items[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, http->cert};
+        items[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0,
+                                             (char *)(uintptr_t)tls_versions};
     }
     items[n] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
     http->daemon =

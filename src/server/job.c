@@ -655,7 +655,11 @@ enum mxc_code mxc_job_start(struct mxc_exchange *x, const struct mxc_job_start *
     struct mxc_server *server = x->server;
     enum mxc_code code = MXC_OK;
     struct mxc_job *job = NULL;
-    if (!mxc_limits_enter(&server->limits, x->key)) {
+    int n = s->n_prompts * s->params->n, most = s->params->info.max_queue;
+    if (n > most) {
+        code = mxc_fault_set(fault, MXC_E_ARG, NULL,
+                             "%d answers are asked for; the queue holds %d sequences", n, most);
+    } else if (!mxc_limits_enter(&server->limits, x->key)) {
         code = mxc_fault_status(fault, MXC_E_BUSY, 429,
                                 "the key has %d generations at a time, and they are all in use",
                                 server->limits.max_per_key);

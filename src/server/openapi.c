@@ -19,7 +19,7 @@ static const struct {
 #define MXC_FIELD_INT(where, name, member, min, max, help)  {where, INT, name, "", min, max, help},
 #define MXC_FIELD_READ(where, name, type, help)             {where, READ, name, type, 0, 0, help},
 #define MXC_FIELD_LABEL(where, name, help)                  {where, LABEL, name, "", 0, 0, help},
-#define MXC_FIELD_ONLY(where, name, json, instead)          {where, ONLY, name, json, 0, 0, instead},
+#define MXC_FIELD_ONLY(where, name, json, help)             {where, ONLY, name, json, 0, 0, help},
 #include "server/surface.def"
 };
 

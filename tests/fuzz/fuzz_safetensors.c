@@ -4,33 +4,10 @@
 #include "scratch.h"
 
 #include "format/config.h"
-#include "format/view.h"
-
-#include <string.h>
+#include "safetensors_mutate.h"
+#include "use_weights.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* Reads first and last row of each tensor of moderate width. */
-static void read_rows(const struct mxc_weights *w) {
-    static float row[1 << 16], scales[1 << 16], biases[1 << 16];
-    static uint8_t codes[1 << 16];
-    for (size_t i = 0; i < mxc_weights_count(w); i++) {
-        const struct mxc_tensor *t = mxc_weights_at(w, i);
-        struct mxc_group_form form;
-        int64_t rows = mxc_tensor_rows(t), columns = mxc_tensor_columns(t);
-        if (rows < 1 || columns > 1 << 16)
-            continue;
-        for (int64_t r = 0; r<rows; r += rows> 1 ? rows - 1 : 1) {
-            mxc_tensor_row(t, r, row);
-            if (mxc_tensor_group_form(t, &form))
-                mxc_tensor_group_row(t, r, &(struct mxc_group_row){codes, scales, biases});
-        }
-        struct mxc_view view = {.tensor = t, .n = 1, .k = rows, .col_step = 1, .transposed = true};
-        if (rows <= 1 << 12 && columns > 0)
-            mxc_view_rows(&view, 0, 1, scales, (size_t)rows, row);
-        mxc_tensor_drop(t, 0, rows);
-    }
-}
 
 static json_t *quantization_of(uint8_t pick) {
     static const char *const texts[] = {
@@ -65,7 +42,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             abort();
         return 0;
     }
-    read_rows(w);
+    use_weights(w);
     mxc_weights_close(w);
     return 0;
 }
+
+#ifdef MXC_FUZZ
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
+    return mutate_safetensors(data, size, max_size, seed);
+}
+#endif

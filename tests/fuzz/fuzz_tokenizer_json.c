@@ -3,12 +3,15 @@
 #include "format/tokenizer_json.h"
 #include "text/tokenizer.h"
 
+#include "json_mutate.h"
 #include "use_tokenizer.h"
 
 #include <stdint.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+MUTATE_JSON_INPUT
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct mxc_tokdesc desc;

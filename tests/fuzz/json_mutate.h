@@ -50,9 +50,12 @@ static json_t *mutate_at(const struct mutate_place *p) {
 
 static json_t *mutate_odd(uint32_t *state) {
     static const char *const values[] = {
-        "0",     "1",  "-1",    "2",      "3",       "7",      "256",     "65536",
-        "2e9",   "{}", "1e308", "-1e308", "1e-300",  "0.5",    "null",    "true",
-        "false", "[]", "\"\"",  "\"x\"",  "[0,1,2]", "[null]", "[[],{}]", "{\"a\":{\"a\":[]}}",
+        "0",          "1",          "-1",          "2",
+        "3",          "7",          "256",         "65536",
+        "2e9",        "{}",         "1e308",       "-1e308",
+        "1e-300",     "0.5",        "null",        "true",
+        "false",      "[]",         "\"\"",        "\"x\"",
+        "[0,1,2]",    "[null]",     "[[],{}]",     "{\"a\":{\"a\":[]}}",
         "4294967296", "2147483647", "-2147483648", "9223372036854775807"};
     size_t i = mutate_next(state) % (sizeof values / sizeof *values);
     return json_loads(values[i], JSON_DECODE_ANY, NULL);
@@ -122,9 +125,8 @@ static void mutate_tree(json_t *root, uint32_t *state) {
 /* The new size; the bytes are in data. */
 static size_t mutate_json(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
     uint32_t state = seed;
-    json_t *root = mutate_next(&state) % 8
-                       ? json_loadb((const char *)data, size, JSON_ALLOW_NUL, NULL)
-                       : NULL;
+    json_t *root =
+        mutate_next(&state) % 8 ? json_loadb((const char *)data, size, JSON_ALLOW_NUL, NULL) : NULL;
     if (!root)
         return LLVMFuzzerMutate(data, size, max_size);
     for (uint32_t i = mutate_next(&state) % 3 + 1; i; i--)

@@ -23,10 +23,27 @@ static void use_decode(const struct mxc_tokenizer *t, const struct mxc_ids *ids)
     mxc_buf_fini(&text);
 }
 
+enum { USE_RUN = 192 };
+
+/* Runs of one letter, of spaces, of what repeats: what takes long with them shows on the clock. */
+static size_t use_runs(char *text) {
+    static const char *const units[] = {"a",         " ",   "ab", "\xC3\xA9", "\xE7\x8C\xAB",
+                                        "e\xCC\x81", "A1 ", "\n"};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        size_t unit = strlen(units[i]);
+        for (size_t end = n + USE_RUN; n + unit <= end; n += unit)
+            memcpy(text + n, units[i], unit);
+    }
+    return n;
+}
+
 static void use_tokenizer(enum mxc_code code, struct mxc_tokdesc *desc, struct mxc_err *err) {
     static const char text[] = "The lamp <s> e\xCC\x81 \xEF\xAC\x81 12,\n  \xE7\x8C\xAB\xFF aaab";
     struct mxc_tokenizer *t = NULL;
-    struct mxc_text_span spans[] = {{text, 14, true}, {text + 14, sizeof text - 15, false}};
+    char runs[8 * USE_RUN];
+    struct mxc_text_span spans[] = {
+        {text, 14, true}, {text + 14, sizeof text - 15, false}, {runs, use_runs(runs), false}};
     struct mxc_ids ids = {0};
     if (!code)
         code = mxc_tokenizer_new(desc, &t, err);
@@ -34,7 +51,7 @@ static void use_tokenizer(enum mxc_code code, struct mxc_tokdesc *desc, struct m
         use_fail(err);
         return;
     }
-    if (mxc_tokenizer_encode(t, spans, 2, (struct mxc_encode_options){true, true}, &ids, err))
+    if (mxc_tokenizer_encode(t, spans, 3, (struct mxc_encode_options){true, true}, &ids, err))
         use_fail(err);
     for (size_t i = 0; i < ids.count; i++)
         if (ids.items[i] >= mxc_tokenizer_n_ids(t))

@@ -162,6 +162,11 @@ static void regex(void **state) {
     regex_case("[a-]", LIST("a", "-"), LIST("b"));
     regex_case("\\p{Lu}\\p{Ll}*", LIST("Abc", "\xc3\x84h"), LIST("abc", "AB"));
     regex_case("a{2}b{2,}c{0,2}", LIST("aabb", "aabbbbcc"), LIST("abb", "aab", "aabbccc"));
+    regex_case("\\s\\S", LIST(" a", "\xc2\xa0\xc3\xa4"),
+               LIST("ab",
+                    "\xef\xbb\xbf"
+                    "a",
+                    " \xc2\x85"));
     regex_case("a{x}", LIST("a{x}"), LIST("ax"));
     regex_case("x*?y+?", LIST("y", "xxyy"), LIST("x"));
     regex_case("(a|b)*abb", LIST("abb", "babababb"), LIST("ab", "abba"));

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "format/tokenizer_json.h"
 #include "gen/grammar/grammar.h"
 
@@ -443,6 +444,37 @@ static void bounded_cache(void **state) {
     mxc_grammar_masks_unref(masks);
 }
 
+static void *one_of_many(void *arg) {
+    static const char text[] = "{\"a\": [[1, {}], \"some text\"], \"b\": -2.5e3}";
+    struct mxc_grammar_state *s = NULL;
+    const uint64_t *bits = NULL;
+    uintptr_t ok = !mxc_grammar_state_new(arg, NULL, &s, NULL);
+    for (size_t i = 0; i < sizeof text - 1 && ok; i++)
+        ok = !mxc_grammar_mask(s, &bits, NULL) && bit(bits, text[i]) &&
+             !mxc_grammar_advance(s, text[i], NULL);
+    ok = ok && mxc_grammar_accepts_end(s);
+    mxc_grammar_state_free(s);
+    return (void *)ok;
+}
+
+/* Sequences on several threads share masks, and a cache that is too small for them. */
+static void threads(void **state) {
+    (void)state;
+    struct mxc_grammar *g = NULL;
+    struct mxc_grammar_masks *masks = NULL;
+    pthread_t ids[4];
+    void *ok;
+    assert_int_equal(mxc_grammar_json_object(MXC_JSON_SPACED, &g, NULL), MXC_OK);
+    assert_int_equal(mxc_grammar_masks_new(g, vocab, 700, &masks, NULL), MXC_OK);
+    for (int i = 0; i < 4; i++)
+        assert_true(mxc_thread_start(&ids[i], one_of_many, masks));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(ids[i], &ok), 0);
+        assert_non_null(ok);
+    }
+    mxc_grammar_masks_unref(masks);
+}
+
 static enum mxc_code run_all(struct mxc_err *err) {
     struct mxc_grammar *g = NULL;
     struct mxc_grammar_vocab *v = NULL;
@@ -559,13 +591,13 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(walks_schema),  cmocka_unit_test(walks_gbnf),
-        cmocka_unit_test(deep),          cmocka_unit_test(slow),
-        cmocka_unit_test(long_text),     cmocka_unit_test(characters),
-        cmocka_unit_test(forced),        cmocka_unit_test(special),
-        cmocka_unit_test(lazy),          cmocka_unit_test(hook),
-        cmocka_unit_test(bounded_cache), cmocka_unit_test(memory),
-        cmocka_unit_test(tokenizers),
+        cmocka_unit_test(walks_schema), cmocka_unit_test(walks_gbnf),
+        cmocka_unit_test(deep),         cmocka_unit_test(slow),
+        cmocka_unit_test(threads),      cmocka_unit_test(long_text),
+        cmocka_unit_test(characters),   cmocka_unit_test(forced),
+        cmocka_unit_test(special),      cmocka_unit_test(lazy),
+        cmocka_unit_test(hook),         cmocka_unit_test(bounded_cache),
+        cmocka_unit_test(memory),       cmocka_unit_test(tokenizers),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

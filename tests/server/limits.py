@@ -244,6 +244,21 @@ def test_unix_socket():
     shutil.rmtree(folder)
 
 
+def sock_version(s, highest, context):
+    """The TLS version agreed on with a client that knows none higher; None: refused."""
+    import warnings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = min(highest, ssl.TLSVersion.TLSv1_2)
+        context.maximum_version = highest
+    context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    try:
+        with context.wrap_socket(s.raw()) as sock:
+            return sock.version()
+    except (ssl.SSLError, ConnectionError):
+        return None
+
+
 def test_tls():
     folder = tempfile.mkdtemp()
     key, cert = os.path.join(folder, "key.pem"), os.path.join(folder, "cert.pem")
@@ -263,6 +278,8 @@ def test_tls():
                          % (len(body), body))
             text = read_all(sock)
             assert b" 200 " in text[:20] and b"[DONE]" in text
+        assert sock_version(s, ssl.TLSVersion.TLSv1_2, context) == "TLSv1.2"
+        assert sock_version(s, ssl.TLSVersion.TLSv1_1, context) is None
         with s.raw() as sock: # plain HTTP on a TLS port
             sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             assert b" 200 " not in read_all(sock)[:20]

@@ -123,6 +123,8 @@ def test_prompt_forms():
         assert texts(["Once upon", "Once upon"]) == one * 2
         assert texts([ids["tokens"], ids["tokens"]]) == one * 2
         assert texts("Once upon", echo=True) == ["Once upon" + one[0]]
+        status, reply = s.post("/v1/completions", {"prompt": ["x"] * 40, "n": 2})
+        assert status == 400 and "80 answers" in reply["error"]["message"], reply
         _, mixed = s.post("/completion", {"prompt": [ids["tokens"][0], "x"], "n_predict": 2})
         assert mixed["tokens_evaluated"] >= 2
         _, batch = s.post("/completion", {"prompt": ["a", "b"], "n_predict": 2})
@@ -291,6 +293,45 @@ def test_tool_calls():
         status, reply = s.post("/v1/chat/completions", {**body, "messages": history,
                                                         "tool_choice": "none"})
         assert status == 200, reply
+
+
+def test_reasoning():
+    """A template that opens a thought: what comes is reasoning_content until it is closed."""
+    import os
+    import shutil
+    folder = os.path.join(harness.tempfile.mkdtemp(), "thinker")
+    shutil.copytree(harness.MODEL, folder, ignore=shutil.ignore_patterns("golden"))
+    path = os.path.join(folder, "chat_template.jinja")
+    with open(path, "a") as f:
+        f.write("{%- if add_generation_prompt %}"
+                "{%- if enable_thinking is defined and enable_thinking is false %}"
+                "{{- '<think>\\n\\n</think>\\n\\n' }}{%- else %}{{- '<think>\\n' }}{%- endif %}"
+                "{%- endif %}")
+    body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 16, "temperature": 0}
+    with Server(model=folder) as s:
+        assert json.loads(s.get("/v1/models")[2])["data"][0]["reasoning"] is True
+        _, whole = s.post("/v1/chat/completions", body)
+        message = whole["choices"][0]["message"]
+        assert message["content"] == "" and len(message["reasoning_content"]) > 5, message
+        details = whole["usage"]["completion_tokens_details"]
+        assert 0 < details["reasoning_tokens"] <= 16
+        chunks = s.stream("/v1/chat/completions", body)
+        assert joined(chunks, "reasoning_content") == message["reasoning_content"]
+        assert joined(chunks) == ""
+        _, inline = s.post("/v1/chat/completions", {**body, "reasoning_format": "none"})
+        assert inline["choices"][0]["message"]["content"].strip() == message["reasoning_content"]
+        for off in ({"reasoning_effort": "none"},
+                    {"chat_template_kwargs": {"enable_thinking": False}}):
+            _, reply = s.post("/v1/chat/completions", {**body, **off})
+            message = reply["choices"][0]["message"]
+            assert message["content"] and "reasoning_content" not in message, message
+        # the schema holds behind the thought only: none of it is spelled before
+        _, reply = s.post("/v1/chat/completions", {**body, "guided_choice": ["yes"]})
+        assert reply["choices"][0]["message"]["content"] == "", reply
+        _, reply = s.post("/v1/chat/completions", {**body, "guided_choice": ["yes"],
+                                                   "reasoning_effort": "none"})
+        assert reply["choices"][0]["message"]["content"] == "yes", reply
+    shutil.rmtree(os.path.dirname(folder))
 
 
 def test_surface_is_true():

@@ -41,6 +41,7 @@ struct mxc_cpu_weight {
     struct mxc_cpu_slice *slices; /* of plan->slices; a vector's: one for each of its tensors */
     int32_t n_slices;
     bool multiplied; /* it is packed (a table may be that too) */
+    bool exact;      /* packed as f32 in fast too */
     float *vector;   /* MXC_W_VECTOR: [slices][n]; in plan->vectors */
     bool columns;    /* norms of the columns are wanted */
     float *norms;    /* [columns] |W[:, j]| + 1e-7; in plan->vectors */

@@ -23,6 +23,7 @@ struct unit {
 struct matrix {
     struct mxc_cpu_slice *slice;
     int64_t row0, row1;
+    bool exact; /* packed as f32 */
     bool alone; /* no other slice is in these rows */
 };
 
@@ -57,10 +58,10 @@ static int compare(const void *left, const void *right) {
     return a->slice < b->slice ? -1 : a->slice > b->slice;
 }
 
-static void add_matrix(struct packer *p, struct mxc_cpu_slice *slice) {
+static void add_matrix(struct packer *p, struct mxc_cpu_slice *slice, bool exact) {
     const struct mxc_view *v = &slice->view;
     int64_t n = v->transposed ? v->k : (v->n - 1) * v->row_step + 1;
-    p->matrices[p->n_matrices++] = (struct matrix){slice, v->row0, v->row0 + n, true};
+    p->matrices[p->n_matrices++] = (struct matrix){slice, v->row0, v->row0 + n, exact, true};
 }
 
 static int32_t unit_strips(const struct mxc_packed *packed) {
@@ -97,7 +98,7 @@ static enum mxc_code start(struct packer *p, struct mxc_err *err) {
             p->scratch_bytes = bytes > p->scratch_bytes ? bytes : p->scratch_bytes;
             n_units += (size_t)((strips + most - 1) / most);
             p->all += mxc_packed_bytes(&slice->packed);
-            add_matrix(p, slice);
+            add_matrix(p, slice, plan->exact || plan->weights[i].exact);
         }
     order_matrices(p);
     if (!mxc_size_mul(p->scratch_bytes, n_workers, &total) || n_units > INT32_MAX / 2)
@@ -117,7 +118,7 @@ static void forms_worker(void *arg, int worker, int n_workers) {
         if (i >= p->last || atomic_load(&p->failed))
             return;
         struct mxc_cpu_slice *slice = p->matrices[i].slice;
-        if (mxc_pack_form(&slice->view, p->plan->exact, &slice->packed, &p->errs[worker]))
+        if (mxc_pack_form(&slice->view, p->matrices[i].exact, &slice->packed, &p->errs[worker]))
             atomic_store(&p->failed, true);
         slice->packed.data = p->plan->packed + slice->offset;
         mxc_tensor_drop(slice->view.tensor, p->matrices[i].row0, p->matrices[i].row1);

@@ -139,6 +139,14 @@ static enum mxc_code find_weights(struct mxc_plan *plan, const struct mxc_weight
     return MXC_OK;
 }
 
+/* A router's matrix: small, and rounding that changes which experts are chosen changes everything
+ * behind it. */
+static void keep_exact(struct mxc_plan *plan, int32_t value) {
+    const struct mxc_node *node = &plan->graph->nodes[plan->graph->values[value].producer];
+    for (int32_t p = 0; node->op == MXC_OP_LINEAR && p < node->n_weights; p += 2)
+        plan->weights[node->weights[p]].exact = true;
+}
+
 /* What the nodes do with their weights. */
 static void find_uses(struct mxc_plan *plan) {
     for (int32_t i = 0; i < plan->graph->n_nodes; i++) {
@@ -149,6 +157,7 @@ static void find_uses(struct mxc_plan *plan) {
                 plan->weights[node->weights[p]].multiplied = true;
             break;
         case MXC_OP_MOE:
+            keep_exact(plan, node->in[1]);
             for (int32_t p = MXC_MOE_GATE; p <= MXC_MOE_DOWN; p++)
                 plan->weights[node->weights[p]].multiplied = true;
             break;
@@ -171,7 +180,8 @@ static enum mxc_code plan_forms(struct mxc_plan *plan, const struct mxc_cpu_weig
                                 struct mxc_err *err) {
     for (int32_t s = 0; s < w->n_slices; s++) {
         struct mxc_cpu_slice *slice = &w->slices[s];
-        enum mxc_code code = mxc_pack_plan(&slice->view, plan->exact, &slice->packed, err);
+        enum mxc_code code =
+            mxc_pack_plan(&slice->view, plan->exact || w->exact, &slice->packed, err);
         if (code)
             return code;
         const struct mxc_packed *a = &w->slices[0].packed, *b = &slice->packed;

@@ -43,9 +43,10 @@ struct mxc_grammar;
 /* llama.cpp's GBNF, rule `root`. Left recursion is refused by name. */
 enum mxc_code mxc_grammar_parse_gbnf(struct mxc_str text, struct mxc_grammar **out,
                                      struct mxc_err *err) MXC_MUST;
-/* JSON Schema 2020-12, the part that docs list; text that is generated satisfies the schema, though
- * not all text that does can be generated: properties come in the order declared, and properties
- * that are not declared only when additionalProperties says so (or none is declared). */
+/* JSON Schema 2020-12, the part that docs/grammars.md lists; text that is generated satisfies the
+ * schema, though not all text that does can be generated: properties come in the order declared,
+ * and properties that are not declared only when additionalProperties says so (or none is
+ * declared). */
 enum mxc_code mxc_grammar_parse_schema(const json_t *schema, enum mxc_json_space space,
                                        struct mxc_grammar **out, struct mxc_err *err) MXC_MUST;
 /* Any JSON object. */

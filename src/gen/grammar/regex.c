@@ -3,7 +3,8 @@
  * alternative that spans it. References, lookaround and flags are refused by name.
  * In: a pattern. Out: a node; either the whole text matches, or (JSON) the pattern occurs in a JSON
  * string's content, every character as it stands inside the quotes.
- * Invariants: classes are those of ECMA-262 (\d and \w are ASCII); nesting is bounded. */
+ * Invariants: classes are those of ECMA-262 (\d and \w are ASCII; \s and \S leave out what other
+ * engines read otherwise); nesting is bounded. */
 #include "gen/grammar/ir.h"
 
 #include "base/mem.h"
@@ -56,12 +57,19 @@ static void add_line_ends(struct mxc_charset *set) {
     mxc_charset_add(set, 0x2028, 0x2029);
 }
 
-static void add_space(struct mxc_charset *set) {
-    static const uint32_t spaces[][2] = {
-        {9, 13},          {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
-        {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+/* White space that validators agree on; wide: that any of them counts as such (ECMA-262 has U+FEFF,
+ * others have U+0085 and the separators of ASCII). */
+static void add_space(struct mxc_charset *set, bool wide) {
+    static const uint32_t spaces[][2] = {{9, 13},          {32, 32},         {0xa0, 0xa0},
+                                         {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
+                                         {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}};
     for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++)
         mxc_charset_add(set, spaces[i][0], spaces[i][1]);
+    if (!wide)
+        return;
+    mxc_charset_add(set, 0x1c, 0x1f);
+    mxc_charset_add(set, 0x85, 0x85);
+    mxc_charset_add(set, 0xfeff, 0xfeff);
 }
 
 /* \d, \w, \s and their complements. false: not one of them. */
@@ -72,7 +80,7 @@ static bool add_escape_class(struct mxc_charset *set, char c) {
         return false;
     mxc_charset_init(&own);
     if (lower == 's') {
-        add_space(&own);
+        add_space(&own, c != lower);
     } else {
         mxc_charset_add(&own, '0', '9');
         if (lower == 'w') {
