@@ -122,6 +122,7 @@ struct mlxcel_model_info {
     int64_t context;                 /* tokens a sequence may have here */
     int64_t trained_context;         /* the model's own limit; 0: not known */
     int32_t vocab, hidden, layers;
+    bool sees; /* pictures are taken */
     double load_seconds;
 };
 MLXCEL_API void mlxcel_model_info(const struct mlxcel_model *model, struct mlxcel_model_info *info);
@@ -129,6 +130,7 @@ MLXCEL_API void mlxcel_model_info(const struct mlxcel_model *model, struct mlxce
 /* Memory that opening a checkpoint would take, without loading it. Bytes. */
 struct mlxcel_memory {
     uint64_t weights, activations, kv, total;
+    uint64_t overhead; /* program, tokenizer, sampling, by rule of thumb; part of total */
     uint64_t kv_full, kv_window, kv_latent, kv_cross; /* the parts of kv */
     uint64_t kv_per_token;                            /* of full and latent KV */
     uint64_t available;                               /* what the machine has left now */
@@ -210,6 +212,13 @@ struct mlxcel_request {
     const char *prompt;        /* raw text: special tokens are added and parsed */
     const char *messages_json; /* a list of OpenAI-style messages, through the chat template */
     const char *template_json; /* more template variables (an object), or NULL */
+    /* Pictures, for models that see: paths of files. They are put before the text of the last user
+     * message, in their order, unless messages name one of them ({"type": "image", "url": PATH}).
+     * Messages may hold pictures too, as data: URIs ({"type": "image_url", "image_url": {"url":
+     * "data:..."}}); no other file or address in them is opened. */
+    const char *const *images;
+    size_t n_images;
+    int64_t image_max_pixels; /* of a picture after resizing; 0: the model's default */
 
     int64_t max_tokens; /* -1: to the end of the context */
     struct mlxcel_sampling sampling;

@@ -9,7 +9,7 @@ float32 (or float64 with --double), nothing is cached.
     python3 tools/ref_forward.py MODEL --compare OUT.safetensors
 
 --compare reads what `mlxcel trace` wrote, runs its ids and fails when a logit differs by more than
-1e-4 of the largest one, or a row's most likely token is another. OUT holds what `mlxcel trace` writes: input_ids, position_ids, logits, layer_l2, greedy_ids.
+1e-4 of the largest one, or a most likely or greedy token is another. OUT holds what `mlxcel trace` writes: input_ids, position_ids, logits, layer_l2, greedy_ids.
 """
 import argparse
 import json
@@ -180,7 +180,7 @@ class Model:
 
     def get(self, name):
         a = self.w.get(name)
-        return None if a is None else a.astype(self.dtype)
+        return None if a is None else a.astype(self.dtype, copy=False)
 
     def window(self, layer):
         c = self.c
@@ -301,8 +301,11 @@ def compare_trace(model, path):
     d /= float(np.abs(want).max())
     d_l2 = float(np.abs(got["layer_l2"] / l2 - 1).max())
     same = int((got["logits"].argmax(-1) == want.argmax(-1)).sum())
-    print(f"{len(want)} tokens: logits {d:.1e}, layer_l2 {d_l2:.1e}, top-1 equal in {same}")
-    return d <= 1e-4 and d_l2 <= 1e-4 and same == len(want)
+    steps = len(got["greedy_ids"])
+    greedy = model.greedy(got["input_ids"].tolist(), steps) == got["greedy_ids"].tolist()
+    print(f"{len(want)} tokens: logits {d:.1e}, layer_l2 {d_l2:.1e}, top-1 equal in {same}, "
+          f"{steps} greedy tokens {'equal' if greedy else 'DIFFERENT'}")
+    return d <= 1e-4 and d_l2 <= 1e-4 and same == len(want) and greedy
 
 
 def main():

@@ -232,8 +232,10 @@ static enum mxc_code submit(struct mlxcel_engine *e, const struct mlxcel_request
         return mxc_err_nomem(err);
     }
     a->owner = e;
-    const struct mxc_prompt inner = {
-        .tokens = prompt->ids, .n_tokens = prompt->n_ids, .adapter = -1};
+    struct mxc_prompt inner = {.tokens = prompt->ids, .n_tokens = prompt->n_ids, .adapter = -1};
+    if (prompt->pictures)
+        mxc_pictures_prompt(prompt->pictures, &inner);
+    p.params.pictures = prompt->pictures;
     p.params.no_split = prompt->no_split;
     p.params.inside = prompt->inside;
     p.params.event = on_event;

@@ -131,6 +131,7 @@ void mlxcel_model_info(const struct mlxcel_model *model, struct mlxcel_model_inf
     info->vocab = c->graph->vocab;
     info->hidden = c->graph->hidden;
     info->layers = c->graph->n_layers;
+    info->sees = c->vision != NULL;
 }
 
 mlxcel_status mlxcel_model_estimate(const char *path, const struct mlxcel_model_options *options,
@@ -163,6 +164,7 @@ mlxcel_status mlxcel_model_estimate(const char *path, const struct mlxcel_model_
     *memory = (struct mlxcel_memory){.weights = e.weights,
                                      .activations = e.activations,
                                      .kv = e.kv,
+                                     .overhead = e.overhead,
                                      .total = e.total,
                                      .kv_full = e.kv_kinds[MXC_KV_FULL],
                                      .kv_window = e.kv_kinds[MXC_KV_WINDOW],

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_LOGPROBS = 64 };
+enum { MAX_LOGPROBS = 64, MAX_IMAGE_BYTES = 256 << 20 };
 
 /* ---- prompt */
 
@@ -23,17 +23,93 @@ static enum mxc_code parse(const char *text, const char *name, json_t **root, st
     return code == MXC_E_FORMAT && err ? (err->code = MXC_E_ARG) : code;
 }
 
-enum mxc_code mxc_api_messages(const struct mlxcel_model *model, const char *messages_json,
-                               const char *template_json, struct mxc_prompt_ids *out,
+static bool is_image(const struct mlxcel_request *request, const char *text, size_t length) {
+    for (size_t i = 0; i < request->n_images; i++)
+        if (strlen(request->images[i]) == length && !memcmp(request->images[i], text, length))
+            return true;
+    return false;
+}
+
+/* Whether a part of the messages is one of the request's pictures. */
+static bool names_image(const struct mlxcel_request *request, const json_t *messages) {
+    size_t i, j;
+    const json_t *message, *part;
+    json_array_foreach(messages, i, message) {
+        json_array_foreach(json_object_get(message, "content"), j, part) {
+            const json_t *url = json_object_get(part, "url");
+            if (json_is_string(url) &&
+                is_image(request, json_string_value(url), json_string_length(url)))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Reads a file that the request names beside its messages; nothing else. */
+static enum mxc_code fetch_image(void *user, struct mxc_str where, enum mxc_image_source source,
+                                 uint8_t **data, size_t *size, struct mxc_err *err) {
+    const struct mlxcel_request *request = user;
+    (void)source;
+    if (is_image(request, where.ptr, where.length)) {
+        char *path = mxc_mem_dup(where.ptr, where.length);
+        if (!path)
+            return mxc_err_nomem(err);
+        enum mxc_code code = mxc_image_from_file(path, MAX_IMAGE_BYTES, data, size, err);
+        mxc_mem_free(path);
+        return code;
+    }
+    return mxc_err_set(err, MXC_E_ARG,
+                       "not a data: URI; files and addresses in messages are not "
+                       "opened");
+}
+
+/* Puts the request's pictures before the text of the last message, which must be the user's. */
+static enum mxc_code add_images(const struct mlxcel_request *request, json_t *messages,
+                                struct mxc_err *err) {
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    json_t *content = json_object_get(last, "content"), *parts = json_array();
+    bool ok = parts != NULL;
+    if (!role || strcmp(role, "user") != 0) {
+        json_decref(parts);
+        return mxc_err_set(err, MXC_E_ARG, "pictures go with a user message; the last is none");
+    }
+    for (size_t i = 0; i < request->n_images && ok; i++)
+        ok = !json_array_append_new(
+            parts, json_pack("{s:s,s:s}", "type", "image", "url", request->images[i]));
+    if (ok && json_is_string(content))
+        ok = !json_array_append_new(parts, json_pack("{s:s,s:O}", "type", "text", "text", content));
+    else if (ok && json_is_array(content))
+        ok = !json_array_extend(parts, content);
+    if (!ok || json_object_set_new(last, "content", parts)) {
+        if (!ok)
+            json_decref(parts);
+        return mxc_err_nomem(err);
+    }
+    return MXC_OK;
+}
+
+enum mxc_code mxc_api_messages(const struct mlxcel_model *model,
+                               const struct mlxcel_request *request, struct mxc_prompt_ids *out,
                                struct mxc_err *err) {
     json_t *messages = NULL, *variables = NULL;
-    enum mxc_code code = parse(messages_json, "messages", &messages, err);
-    if (!code && template_json)
-        code = parse(template_json, "template variables", &variables, err);
+    const struct mxc_vision *vision = model->loaded ? model->loaded->checkpoint->vision : NULL;
+    enum mxc_code code = parse(request->messages_json, "messages", &messages, err);
+    if (!code && request->template_json)
+        code = parse(request->template_json, "template variables", &variables, err);
     if (!code && variables && !json_is_object(variables))
         code = mxc_err_set(err, MXC_E_ARG, "template variables: not a JSON object");
+    if (!code && request->n_images && !(vision && names_image(request, messages)))
+        code = vision ? add_images(request, messages, err)
+                      : mxc_err_set(err, MXC_E_UNSUPPORTED, "the model takes no images");
     if (!code) {
-        const struct mxc_prompt_input input = {.messages = messages, .variables = variables};
+        const struct mxc_picture_options pictures = {
+            .budget = {.max_pixels = request->image_max_pixels},
+            .max_bytes = MAX_IMAGE_BYTES,
+            .fetch = fetch_image,
+            .fetch_user = (void *)(uintptr_t)request};
+        const struct mxc_prompt_input input = {
+            .messages = messages, .variables = variables, .vision = vision, .pictures = &pictures};
         code = mxc_prompt_build(model->chat, &input, out, err);
     }
     json_decref(messages);
@@ -74,15 +150,21 @@ enum mxc_code mxc_api_prompt_init(const struct mlxcel_model *model,
     if ((request->ids != NULL) + (request->prompt != NULL) + (request->messages_json != NULL) != 1)
         return mxc_err_set(err, MXC_E_ARG,
                            "a request has exactly one of ids, prompt and messages_json");
+    if (request->image_max_pixels < 0)
+        return mxc_err_set(err, MXC_E_ARG, "image_max_pixels: %lld",
+                           (long long)request->image_max_pixels);
+    if (request->n_images && !request->messages_json)
+        return mxc_err_set(err, MXC_E_ARG, "pictures need messages_json");
     if (request->ids) {
         code = from_ids(request, &p, err);
     } else if (request->prompt) {
         code = from_text(model, request->prompt, &p, err);
     } else {
         struct mxc_prompt_ids built;
-        code = mxc_api_messages(model, request->messages_json, request->template_json, &built, err);
+        code = mxc_api_messages(model, request, &built, err);
         if (!code) {
             take_ids(&p, &built.ids);
+            p.pictures = built.pictures;
             p.inside = built.inside;
         }
     }
@@ -93,7 +175,8 @@ enum mxc_code mxc_api_prompt_init(const struct mlxcel_model *model,
 
 void mxc_api_prompt_fini(struct mxc_api_prompt *prompt) {
     mxc_mem_free(prompt->ids);
-    prompt->ids = NULL;
+    mxc_pictures_release(prompt->pictures);
+    *prompt = (struct mxc_api_prompt){0};
 }
 
 /* ---- parameters */

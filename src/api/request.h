@@ -8,6 +8,7 @@
 struct mxc_api_prompt {
     int32_t *ids; /* owned */
     int32_t n_ids;
+    struct mxc_pictures *pictures; /* owned, or NULL */
     bool no_split; /* reasoning is not looked for */
     bool inside;   /* the prompt ends inside a thought */
 };
@@ -27,9 +28,9 @@ enum mxc_code mxc_api_params_init(const struct mlxcel_request *request,
                                   struct mxc_api_params *params, struct mxc_err *err) MXC_MUST;
 void mxc_api_params_fini(struct mxc_api_params *params);
 
-/* Messages (a JSON list) and more template variables (an object or NULL) to ids. */
-enum mxc_code mxc_api_messages(const struct mlxcel_model *model, const char *messages_json,
-                               const char *template_json, struct mxc_prompt_ids *out,
+/* The messages of a request, its template variables and pictures, to ids. */
+enum mxc_code mxc_api_messages(const struct mlxcel_model *model,
+                               const struct mlxcel_request *request, struct mxc_prompt_ids *out,
                                struct mxc_err *err) MXC_MUST;
 
 #endif

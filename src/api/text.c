@@ -36,10 +36,13 @@ mlxcel_status mlxcel_tokenize(const struct mlxcel_model *model, const char *text
 mlxcel_status mlxcel_tokenize_messages(const struct mlxcel_model *model, const char *messages_json,
                                        const char *template_json, int32_t **ids, size_t *n_ids,
                                        struct mlxcel_error *error) {
+    const struct mlxcel_request request = {.messages_json = messages_json,
+                                           .template_json = template_json};
     struct mxc_prompt_ids built;
     struct mxc_err err;
-    if (mxc_api_messages(model, messages_json, template_json, &built, &err))
+    if (mxc_api_messages(model, &request, &built, &err))
         return mxc_api_fail(&err, error);
+    mxc_pictures_release(built.pictures);
     return give_ids(&built.ids, ids, n_ids, error);
 }
 

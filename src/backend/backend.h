@@ -134,6 +134,10 @@ struct mxc_backend_ops {
                                struct mxc_tower **tower, struct mxc_err *err);
     enum mxc_code (*tower_step)(struct mxc_tower *tower, uint64_t budget, bool *done,
                                 struct mxc_err *err);
+    /* Before the first step: every named value is shown, in the order of the graph, when the run is
+     * done. Takes more memory than tower_bytes says; for tests. */
+    enum mxc_code (*tower_tap)(struct mxc_tower *tower, mxc_tap_fn *tap, void *user,
+                               struct mxc_err *err);
     const float *(*tower_output)(const struct mxc_tower *tower, int32_t *rows);
     void (*tower_free)(struct mxc_tower *tower);
     /* Memory that a run on that input takes, without doing it. */

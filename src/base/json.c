@@ -18,7 +18,8 @@ enum mxc_code mxc_json_parse(const char *text, size_t length, const char *name, 
     json_t *value =
         json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
     if (!value) {
-        if (json_error_code(&e) == json_error_out_of_memory)
+        /* jansson has no words for a value that it could not allocate */
+        if (json_error_code(&e) == json_error_out_of_memory || !*e.text)
             return mxc_err_nomem(err);
         return mxc_err_at(err, MXC_E_FORMAT, e.position, "%s: line %d: %s", name, e.line, e.text);
     }

@@ -1,4 +1,4 @@
-/* Allocation, and the counter with which tests fail the n-th call and all after it.
+/* Allocation, and the counter with which tests fail the n-th call, alone or with all after it.
  * In: sizes whose products and sums are checked. Out: memory or NULL; a size of 0 is a valid block.
  * Large aligned buffers come from mmap: huge pages can be asked for, and memory goes back to the
  * system at once. The mapping is made too large and trimmed to the alignment, so freeing needs only
@@ -7,17 +7,19 @@
 #define _GNU_SOURCE
 #include "base/mem.h"
 
+#include "base/mem_fail.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-static _Atomic uint64_t n_calls, fail_at;
+static _Atomic uint64_t n_calls, fail_at, fail_to;
 
 static bool fails(void) {
     uint64_t n = atomic_fetch_add_explicit(&n_calls, 1, memory_order_relaxed) + 1;
     uint64_t at = atomic_load_explicit(&fail_at, memory_order_relaxed);
-    return at && n >= at;
+    return at && n >= at && n < atomic_load_explicit(&fail_to, memory_order_relaxed);
 }
 
 bool mxc_size_add(size_t a, size_t b, size_t *out) {
@@ -107,6 +109,13 @@ void mxc_mem_free_aligned(void *ptr, size_t bytes) {
 
 void mxc_mem_fail_at(uint64_t n) {
     atomic_store(&n_calls, 0);
+    atomic_store(&fail_to, UINT64_MAX);
+    atomic_store(&fail_at, n);
+}
+
+void mxc_mem_fail_once(uint64_t n) {
+    atomic_store(&n_calls, 0);
+    atomic_store(&fail_to, n + 1);
     atomic_store(&fail_at, n);
 }
 

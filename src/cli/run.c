@@ -143,7 +143,7 @@ static int turn(struct repl *r, const char *line) {
     struct mxc_answer answer;
     mxc_answer_init(&answer);
     int status = 0;
-    if (json_array_append_new(r->messages, mxc_session_message("user", line, strlen(line)))) {
+    if (json_array_append_new(r->messages, mxc_session_user(r->session, r->messages, line))) {
         (void)mxc_term_error("the line is not valid UTF-8");
         goto out;
     }

@@ -34,11 +34,12 @@ extern char **environ;
 struct mxc_serve_args {
     struct mxc_arg_list models, aliases, keys, origins;
     const char *models_dir, *kv_bytes, *precision, *backend, *cpu, *host, *prefix, *tls_key_file;
-    const char *tls_cert_file, *key_file, *reasoning_format, *log_format, *log_file;
+    const char *tls_cert_file, *key_file, *reasoning_format, *log_format, *log_file, *pooling;
     int64_t threads, context, parallel, max_chunk, max_queue, port, max_body_mb, max_header_kb;
     int64_t max_json_depth, max_connections, max_per_key, max_stream_kb, http_threads, prep_threads;
     double write_s, header_s, idle_s, ping_s, drain_s;
-    bool force, no_key_needed, metrics, no_metrics, slots, no_slots, verbose, always, surface;
+    bool force, no_key_needed, metrics, no_metrics, slots, no_slots, verbose, always, surface,
+        embeddings;
     bool none; /* of headings */
 };
 
@@ -229,6 +230,10 @@ static int add_models(struct serve *s, const struct mlxcel_model_options *load) 
     uint64_t kv_bytes;
     if (!parse_size(s->args.kv_bytes, &kv_bytes))
         return mxc_term_usage("serve", "--kv-bytes: \"%s\" is no size like 512M", s->args.kv_bytes);
+    enum mxc_pooling pooling = MXC_POOL_DEFAULT;
+    if (s->args.pooling && !mxc_pooling_find(s->args.pooling, &pooling))
+        return mxc_term_usage("serve", "--pooling: \"%s\" is not default, mean, cls, last or max",
+                              s->args.pooling);
     if (s->args.aliases.n > s->args.models.n)
         return mxc_term_usage("serve", "--alias: %zu names for %zu models", s->args.aliases.n,
                               s->args.models.n);
@@ -249,6 +254,8 @@ static int add_models(struct serve *s, const struct mlxcel_model_options *load) 
         o.max_chunk = (int32_t)s->args.max_chunk;
         o.max_queue = (int32_t)s->args.max_queue;
         o.force = s->args.force;
+        o.embeddings = s->args.embeddings;
+        o.pooling = pooling;
         o.kv_bytes = kv_bytes;
         enum mxc_code code = mxc_host_add(s->host, &o, &err);
         mxc_mem_free(path);

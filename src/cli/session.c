@@ -35,8 +35,11 @@ int mxc_session_parse(struct mxc_session *s, const struct mxc_command *command, 
          &s->stop, 0, 0, NULL},
         {MXC_ARG_FLAG, "--ignore-eos", NULL, "go on after end-of-sequence tokens", &s->ignore_eos,
          0, 0, NULL},
-        {MXC_ARG_LIST, "--image", "FILE", "a picture (for families that see; none does yet)",
+        {MXC_ARG_LIST, "--image", "FILE", "a picture, before the text of the (first) message",
          &s->images, 0, 0, NULL},
+        {MXC_ARG_INT, "--image-max-pixels", "N",
+         "of a picture after resizing (the model's, at most 1048576)", &s->image_max_pixels, 0,
+         INT64_C(1) << 40, NULL},
         {MXC_ARG_FLAG, "--no-chat-template", NULL, "complete the prompt as raw text",
          &s->no_chat_template, 0, 0, NULL},
         {MXC_ARG_TEXT, "--chat-template-kwargs", "JSON", "an object of more template variables",
@@ -65,8 +68,8 @@ static int check(const struct mxc_session *s) {
     json_t *vars = NULL;
     if (s->prompt && s->file)
         return mxc_term_usage(command, "--prompt and --file exclude each other");
-    if (s->images.n)
-        return mxc_term_error("--image: no supported family sees pictures yet");
+    if (s->images.n && s->no_chat_template)
+        return mxc_term_usage(command, "--image needs a chat template");
     if (s->no_chat_template && (s->system || s->template_vars))
         return mxc_term_usage(command, "%s needs a chat template",
                               s->system ? "--system" : "--chat-template-kwargs");
@@ -97,6 +100,11 @@ int mxc_session_open(struct mxc_session *s) {
     status = mxc_options_open(&s->model_args, s->name, &options, &s->model);
     if (status)
         return status;
+    struct mlxcel_model_info info;
+    mlxcel_model_info(s->model, &info);
+    if (s->images.n && !info.sees)
+        return mxc_term_error("--image: %s sees no pictures (model type %s)", s->name,
+                              info.model_type);
     if (mlxcel_engine_new(s->model, &s->engine, &error))
         return mxc_term_fail(&error);
     return 0;
@@ -175,6 +183,9 @@ int mxc_session_answer(struct mxc_session *s, const json_t *messages, const char
             return mxc_term_error("out of memory");
         request.messages_json = text;
         request.template_json = s->template_vars;
+        request.images = s->images.items; /* the conversation's first message */
+        request.n_images = s->images.n;
+        request.image_max_pixels = s->image_max_pixels;
     } else {
         request.prompt = raw;
     }
@@ -195,6 +206,28 @@ json_t *mxc_session_message(const char *role, const char *content, size_t length
     return json_pack("{s:s, s:s%}", "role", role, "content", content, length);
 }
 
+json_t *mxc_session_user(const struct mxc_session *s, const json_t *messages, const char *content) {
+    size_t i;
+    const json_t *m;
+    bool first = s->images.n > 0;
+    json_array_foreach(messages, i, m) {
+        const char *role = json_string_value(json_object_get(m, "role"));
+        first = first && strcmp(role, "user") != 0;
+    }
+    if (!first)
+        return mxc_session_message("user", content, strlen(content));
+    json_t *parts = json_array();
+    bool ok = parts != NULL;
+    for (size_t j = 0; ok && j < s->images.n; j++)
+        ok = !json_array_append_new(
+            parts, json_pack("{s:s,s:s}", "type", "image", "url", s->images.items[j]));
+    ok = ok &&
+         !json_array_append_new(parts, json_pack("{s:s,s:s}", "type", "text", "text", content));
+    json_t *message = ok ? json_pack("{s:s,s:O}", "role", "user", "content", parts) : NULL;
+    json_decref(parts);
+    return message;
+}
+
 int mxc_session_one_shot(struct mxc_session *s) {
     char *prompt = NULL;
     json_t *messages = NULL;
@@ -213,8 +246,7 @@ int mxc_session_one_shot(struct mxc_session *s) {
         if (ok && s->system)
             ok = !json_array_append_new(
                 messages, mxc_session_message("system", s->system, strlen(s->system)));
-        ok = ok &&
-             !json_array_append_new(messages, mxc_session_message("user", prompt, strlen(prompt)));
+        ok = ok && !json_array_append_new(messages, mxc_session_user(s, messages, prompt));
         if (!ok) {
             status = mxc_term_error("out of memory");
             goto out;

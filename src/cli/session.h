@@ -12,7 +12,7 @@ struct mxc_session {
     struct mxc_sampling_args sampling;
     const char *name; /* MODEL */
     const char *prompt, *file, *system, *template_vars;
-    int64_t max_tokens;
+    int64_t max_tokens, image_max_pixels;
     struct mxc_arg_list stop, images;
     bool no_chat_template, show_reasoning, json, stats, ignore_eos;
 
@@ -36,5 +36,8 @@ int mxc_session_answer(struct mxc_session *session, const json_t *messages, cons
 int mxc_session_one_shot(struct mxc_session *session);
 /* {"role": role, "content": content}; NULL: out of memory, or content is not UTF-8. */
 json_t *mxc_session_message(const char *role, const char *content, size_t length);
+/* A message of the user behind `messages`; the first one brings the session's pictures along. */
+json_t *mxc_session_user(const struct mxc_session *session, const json_t *messages,
+                         const char *content);
 
 #endif

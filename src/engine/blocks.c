@@ -17,10 +17,10 @@ enum mxc_code mxc_blocks_init(struct mxc_blocks *blocks, const struct mxc_blocks
     struct mxc_blocks b = {.options = *options};
     int64_t n_nodes = 0;
     for (int k = 0; k < MXC_N_KV_KINDS; k++) {
-        if (options->n_blocks[k] < 0 || (k == MXC_KV_CROSS && options->n_blocks[k]))
+        if (options->n_blocks[k] < 0)
             return mxc_err_set(err, MXC_E_ARG, "KV kind %d cannot have %d blocks", k,
                                options->n_blocks[k]);
-        n_nodes += options->n_blocks[k];
+        n_nodes += k == MXC_KV_CROSS ? 0 : options->n_blocks[k];
     }
     if (!n_nodes || n_nodes > INT32_MAX / MXC_KV_BLOCK)
         return mxc_err_set(err, MXC_E_ARG, "%lld KV blocks in all", (long long)n_nodes);
@@ -44,8 +44,9 @@ void mxc_blocks_fini(struct mxc_blocks *blocks) {
     *blocks = (struct mxc_blocks){0};
 }
 
+/* Whether the kind grows with the text. */
 static bool used(const struct mxc_blocks *blocks, int kind) {
-    return blocks->options.n_blocks[kind] > 0;
+    return kind != MXC_KV_CROSS && blocks->options.n_blocks[kind] > 0;
 }
 
 int32_t mxc_blocks_available(const struct mxc_blocks *blocks, enum mxc_kv_kind kind) {
@@ -53,12 +54,13 @@ int32_t mxc_blocks_available(const struct mxc_blocks *blocks, enum mxc_kv_kind k
 }
 
 enum mxc_code mxc_table_init(struct mxc_table *table, const struct mxc_blocks *blocks,
-                             int64_t max_tokens, struct mxc_err *err) {
+                             int64_t max_tokens, int64_t cross_tokens, struct mxc_err *err) {
     struct mxc_table t = {.node = -1, .capacity = mxc_blocks_of_tokens(max_tokens)};
     for (int k = 0; k < MXC_N_KV_KINDS; k++) {
-        if (!used(blocks, k))
+        int32_t n = k == MXC_KV_CROSS ? mxc_blocks_of_tokens(cross_tokens) : t.capacity;
+        if (!blocks->options.n_blocks[k] || !n)
             continue;
-        t.blocks[k] = mxc_mem_array((size_t)t.capacity, sizeof *t.blocks[k]);
+        t.blocks[k] = mxc_mem_array((size_t)n, sizeof *t.blocks[k]);
         if (!t.blocks[k]) {
             mxc_table_fini(&t);
             return mxc_err_nomem(err);
@@ -232,6 +234,21 @@ bool mxc_blocks_extend(struct mxc_blocks *blocks, struct mxc_table *table, int32
             table->n_blocks[k]++;
         }
     }
+    return true;
+}
+
+bool mxc_blocks_take_cross(struct mxc_blocks *blocks, struct mxc_table *table,
+                           int32_t cross_tokens) {
+    struct mxc_pool *pool = &blocks->pools[MXC_KV_CROSS];
+    int32_t n = mxc_blocks_of_tokens(cross_tokens), *entry = table->blocks[MXC_KV_CROSS];
+    assert(!table->n_blocks[MXC_KV_CROSS]);
+    if (pool->n_free < n)
+        return false;
+    for (int32_t b = 0; b < n; b++) {
+        entry[b] = mxc_pool_take(pool, b ? entry[b - 1] : -1, n - b);
+        assert(entry[b] >= 0);
+    }
+    table->n_blocks[MXC_KV_CROSS] = n;
     return true;
 }
 

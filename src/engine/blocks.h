@@ -8,7 +8,7 @@
 #include "engine/prefix.h"
 
 struct mxc_blocks_options {
-    int32_t n_blocks[MXC_N_KV_KINDS]; /* 0: kind not used; MXC_KV_CROSS must be 0 for now */
+    int32_t n_blocks[MXC_N_KV_KINDS]; /* 0: kind not used */
     int32_t window; /* tokens a row of the window kind sees, itself included; 0 without the kind */
     /* Copies one block of storage (copy on write). */
     void (*copy)(void *user, enum mxc_kv_kind kind, int32_t from, int32_t to);
@@ -53,9 +53,10 @@ static inline int32_t mxc_blocks_of_tokens(int64_t n_tokens) {
     return (int32_t)((n_tokens + MXC_KV_BLOCK - 1) / MXC_KV_BLOCK);
 }
 
-/* Memory for max_tokens tokens. */
+/* Memory for max_tokens tokens, and cross_tokens of the CROSS kind. */
 enum mxc_code mxc_table_init(struct mxc_table *table, const struct mxc_blocks *blocks,
-                             int64_t max_tokens, struct mxc_err *err) MXC_MUST;
+                             int64_t max_tokens, int64_t cross_tokens,
+                             struct mxc_err *err) MXC_MUST;
 void mxc_table_fini(struct mxc_table *table); /* after release */
 /* Gives all blocks up; what was committed stays in the cache as long as nobody needs the room. */
 void mxc_blocks_release(struct mxc_blocks *blocks, struct mxc_table *table);
@@ -71,6 +72,10 @@ bool mxc_blocks_fork(struct mxc_blocks *blocks, struct mxc_table *table,
  * too few blocks, nothing changed. with_window false leaves the window kind for later. */
 bool mxc_blocks_extend(struct mxc_blocks *blocks, struct mxc_table *table, int32_t n_tokens,
                        bool with_window);
+/* Blocks of the CROSS kind for cross_tokens tokens; they are the sequence's own, never shared or
+ * cached, and go with release. false: too few, nothing changed. */
+bool mxc_blocks_take_cross(struct mxc_blocks *blocks, struct mxc_table *table,
+                           int32_t cross_tokens);
 /* K and V of tokens up to n_tokens are written: full blocks go into the cache (a block that is
  * there already replaces the sequence's own), blocks behind the window are given up. */
 void mxc_blocks_commit(struct mxc_blocks *blocks, struct mxc_table *table,

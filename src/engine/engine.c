@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/sight.h"
 #include "engine/step.h"
 
 #include <pthread.h>
@@ -18,9 +19,11 @@ struct mxc_engine {
     struct mxc_request_limits limits;
     struct mxc_state *state;
     struct mxc_sched sched;
+    struct mxc_sight sight;
     struct mxc_step_arrays arrays;
     struct mxc_sample_work work;
-    float *logits; /* [max_batch][vocab] */
+    float *logits; /* [max_batch][vocab], or hidden rows [max_rows][hidden] */
+    int32_t width; /* of one of its rows */
     float *raw;    /* [vocab] a row before the sampler changes it */
 
     pthread_mutex_t mutex; /* guards what follows */
@@ -36,7 +39,8 @@ void mxc_engine_options_init(struct mxc_engine_options *options) {
                                            .max_prefills = 4,
                                            .prefill_rows = 256,
                                            .max_queue = 64,
-                                           .context = 4096};
+                                           .context = 4096,
+                                           .feature_bytes = 256 << 20};
 }
 
 static int32_t window_of(const struct mxc_graph *graph) {
@@ -57,8 +61,11 @@ void mxc_engine_blocks_for(const struct mxc_graph *graph, int32_t context, int32
                      mxc_blocks_of_tokens(max_rows) + 1;
     for (int k = 0; k < MXC_N_KV_KINDS; k++)
         n_blocks[k] = 0;
+    int64_t cross = (int64_t)mxc_blocks_of_tokens(graph->cross_tokens) * n_sequences;
     for (int32_t i = 0; i < graph->n_kvs; i++) {
-        int64_t n = graph->kvs[i].kind == MXC_KV_WINDOW ? behind : full;
+        int64_t n = graph->kvs[i].kind == MXC_KV_WINDOW  ? behind
+                    : graph->kvs[i].kind == MXC_KV_CROSS ? cross
+                                                         : full;
         n_blocks[graph->kvs[i].kind] = n < INT32_MAX / 64 ? (int32_t)n : INT32_MAX / 64;
     }
 }
@@ -95,7 +102,8 @@ static enum mxc_code fit_context(struct mxc_engine *e, int32_t window, struct mx
     const int32_t *n = e->options.n_blocks;
     int64_t context = e->options.context;
     for (int k = 0; k < MXC_N_KV_KINDS; k++)
-        if (n[k] && k != MXC_KV_WINDOW && (int64_t)n[k] * MXC_KV_BLOCK < context)
+        if (n[k] && k != MXC_KV_WINDOW && k != MXC_KV_CROSS &&
+            (int64_t)n[k] * MXC_KV_BLOCK < context)
             context = (int64_t)n[k] * MXC_KV_BLOCK;
     int64_t tokens = (int64_t)window + e->options.max_rows;
     int32_t need = mxc_blocks_of_tokens(tokens < context ? tokens : context) + 1;
@@ -128,6 +136,9 @@ enum mxc_code mxc_engine_new(const struct mxc_engine_target *target,
     e->next_id = 1;
     e->limits.vocab = graph->vocab;
     e->limits.max_group_rows = options->max_rows - options->max_batch;
+    e->limits.feature_width = target->tower ? target->tower_graph->vocab : 0;
+    e->limits.cross_tokens = options->n_blocks[MXC_KV_CROSS] * MXC_KV_BLOCK;
+    mxc_sight_init(&e->sight, target, e->options.clock, options->feature_bytes);
     struct mxc_blocks_options blocks = {.window = window_of(graph)};
     blocks.copy = copy_block;
     blocks.copy_user = e;
@@ -135,7 +146,9 @@ enum mxc_code mxc_engine_new(const struct mxc_engine_target *target,
     size_t n_logits = 0;
     if ((code = fit_context(e, blocks.window, err)))
         goto out;
-    if (!mxc_size_mul((size_t)options->max_batch, (size_t)graph->vocab, &n_logits) ||
+    int32_t n_out = graph->hidden_out ? options->max_rows : options->max_batch;
+    e->width = graph->hidden_out ? graph->hidden : graph->vocab;
+    if (!mxc_size_mul((size_t)n_out, (size_t)e->width, &n_logits) ||
         !(e->logits = mxc_mem_array(n_logits, sizeof *e->logits)) ||
         !(e->raw = mxc_mem_array((size_t)graph->vocab, sizeof *e->raw))) {
         code = mxc_err_nomem(err);
@@ -226,6 +239,7 @@ static void finish(struct mxc_engine *e, struct mxc_request *r, enum mxc_done_re
     r->stats.prefill_ns = first - admit;
     r->stats.decode_ns = now - first;
     mxc_sched_remove(&e->sched, r);
+    mxc_sight_forget(&e->sight, r);
     pthread_mutex_lock(&e->mutex);
     struct mxc_request **link = &e->live;
     while (*link != r)
@@ -306,10 +320,21 @@ static void next_token(struct mxc_engine *e, struct mxc_request *r, float *logit
         finish(e, r, MXC_DONE_LENGTH, -1, NULL);
 }
 
+/* The hidden rows of a step. false: the receiver wants no more. */
+static bool deliver(struct mxc_request *r, int32_t row0, int32_t n_rows, const float *rows) {
+    struct mxc_event event = {
+        .kind = MXC_EVENT_ROWS, .row0 = row0, .n_rows = n_rows, .rows = rows, .stop_id = -1};
+    return emit(r, &event);
+}
+
 /* What follows a step that went well, for one of its requests. */
 static void advance(struct mxc_engine *e, const struct mxc_sched_item *item, float *logits) {
     struct mxc_request *r = item->request;
     struct mxc_block_source source = mxc_request_source(r);
+    if (r->params.rows && !deliver(r, r->table.n_tokens, item->n_rows, logits)) {
+        finish(e, r, MXC_DONE_STOP, -1, NULL);
+        return;
+    }
     bool prompt = r->table.n_tokens < r->n_prompt && !r->stats.n_generated;
     mxc_blocks_commit(&e->sched.blocks, &r->table, &source, r->table.n_tokens + item->n_rows);
     if (prompt && r->params.progress && r->table.n_tokens > r->n_reported) {
@@ -332,13 +357,40 @@ static void advance(struct mxc_engine *e, const struct mxc_sched_item *item, flo
         finish(e, r, MXC_DONE_LENGTH, -1, NULL);
 }
 
+/* Writes the features of a request's pictures into its CROSS store. */
+static enum mxc_code write_cross(struct mxc_engine *e, struct mxc_request *r, struct mxc_err *err) {
+    for (int32_t i = 0; i < r->n_cross_runs; i++) {
+        const struct mxc_embed_run *run = &r->cross_runs[i];
+        const struct mxc_feature *f = r->pictures[run->picture].feature;
+        enum mxc_code code = e->target.ops->state_put(
+            e->state, r->table.blocks[MXC_KV_CROSS], run->row0, run->n_rows,
+            f->rows + (size_t)run->feature0 * (size_t)f->width, (size_t)f->width, err);
+        if (code)
+            return code;
+    }
+    r->cross_written = true;
+    return MXC_OK;
+}
+
+static enum mxc_code write_stores(struct mxc_engine *e, struct mxc_err *err) {
+    for (int32_t i = 0; i < e->sched.n_items; i++) {
+        struct mxc_request *r = e->sched.items[i].request;
+        enum mxc_code code = r->cross_tokens && !r->cross_written ? write_cross(e, r, err) : MXC_OK;
+        if (code)
+            return code;
+    }
+    return MXC_OK;
+}
+
 static void run_plan(struct mxc_engine *e) {
     const struct mxc_backend_ops *ops = e->target.ops;
     struct mxc_sched *s = &e->sched;
     struct mxc_err err;
     mxc_step_arrays_build(&e->arrays, s);
     struct mxc_out out = {.logits = e->logits};
-    enum mxc_code code = ops->run(e->target.plan, e->state, &e->arrays.step, &out, &err);
+    enum mxc_code code = write_stores(e, &err);
+    if (!code)
+        code = ops->run(e->target.plan, e->state, &e->arrays.step, &out, &err);
     float *logits = e->logits;
     for (int32_t i = 0; i < s->n_items; i++) {
         struct mxc_sched_item item = s->items[i];
@@ -346,15 +398,15 @@ static void run_plan(struct mxc_engine *e) {
             finish(e, item.request, MXC_DONE_ERROR, -1, &err);
             continue;
         }
+        size_t n_out = e->arrays.all_rows ? (size_t)item.n_rows : item.out;
         advance(e, &item, logits);
-        if (item.out)
-            logits += e->limits.vocab;
+        logits += n_out * (size_t)e->width;
     }
     pthread_mutex_lock(&e->mutex);
     e->stats.n_steps++;
     e->stats.n_failed_steps += code != MXC_OK;
     e->stats.n_rows += (uint64_t)s->n_rows;
-    e->stats.n_generated += (uint64_t)s->n_out;
+    e->stats.n_generated += e->arrays.all_rows ? 0 : (uint64_t)s->n_out;
     pthread_mutex_unlock(&e->mutex);
 }
 
@@ -367,6 +419,9 @@ static void take_stats(struct mxc_engine *e) {
     e->stats.n_lookup_tokens = b->n_lookup_tokens;
     e->stats.n_hit_tokens = b->n_hit_tokens;
     e->stats.n_evicted = b->prefix.n_evicted;
+    e->stats.n_feature_hits = e->sight.features.n_hits;
+    e->stats.n_feature_misses = e->sight.features.n_misses;
+    e->stats.feature_bytes = e->sight.features.bytes;
     for (int k = 0; k < MXC_N_KV_KINDS; k++) {
         e->stats.n_blocks[k] = b->pools[k].n_blocks;
         e->stats.n_free[k] = b->pools[k].n_free;
@@ -375,10 +430,20 @@ static void take_stats(struct mxc_engine *e) {
     pthread_mutex_unlock(&e->mutex);
 }
 
+/* A piece of the tower for those that wait for it. */
+static void see(struct mxc_engine *e) {
+    struct mxc_err err;
+    struct mxc_request *failed =
+        mxc_sight_step(&e->sight, e->sched.queue, e->sched.n_queue, e->sched.n_running > 0, &err);
+    if (failed)
+        finish(e, failed, MXC_DONE_ERROR, -1, &err);
+}
+
 bool mxc_engine_step(struct mxc_engine *e) {
     drain(e);
     reap(e, e->sched.queue, &e->sched.n_queue, false);
     reap(e, e->sched.running, &e->sched.n_running, false);
+    see(e);
     mxc_sched_plan(&e->sched, e->options.clock());
     if (e->sched.n_items)
         run_plan(e);
@@ -420,6 +485,7 @@ void mxc_engine_free(struct mxc_engine *e) {
         }
         e->target.ops->state_free(e->state);
     }
+    mxc_sight_fini(&e->sight);
     mxc_sched_fini(&e->sched);
     mxc_step_arrays_fini(&e->arrays);
     mxc_sample_work_fini(&e->work);

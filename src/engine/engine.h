@@ -18,15 +18,25 @@
 
 #include <stdbool.h>
 
-enum { MXC_MAX_STOP_IDS = 256, MXC_MAX_TOP_LOGPROBS = 128 };
+enum { MXC_MAX_STOP_IDS = 256, MXC_MAX_TOP_LOGPROBS = 128, MXC_MAX_PICTURES = 256 };
 
 /* ---- requests */
 
 /* Rows of a prompt whose embeddings are given: row i of the run is prompt token row0 + i. */
 struct mxc_embed_run {
     int32_t row0, n_rows;
-    const float *rows;  /* [n_rows][hidden], borrowed until the request's DONE event */
+    const float *rows;  /* [n_rows][1 + n_levels][hidden], borrowed until the request's DONE event;
+                           NULL: rows feature0.. of a picture of the prompt */
     uint8_t digest[32]; /* of the content and of everything done to it: the cache's key */
+    int32_t picture, feature0;
+};
+
+/* A picture of a prompt. The tower sees it before the prompt is worked off, unless its features are
+ * kept from an earlier request. */
+struct mxc_prompt_picture {
+    const struct mxc_tower_input *input; /* borrowed until the request's DONE event */
+    uint8_t digest[32];
+    int32_t n_rows; /* that the tower gives */
 };
 
 /* All arrays but embedding rows are copied by submit. */
@@ -38,11 +48,19 @@ struct mxc_prompt {
     const int32_t *row_end;   /* [n_tokens] a row sees keys < row_end, > its number; NULL: causal */
     const struct mxc_embed_run *embeds; /* ascending, not overlapping */
     int32_t n_embeds;
+    const struct mxc_prompt_picture *pictures;
+    int32_t n_pictures;
+    /* Models with cross attention: [2][n_tokens] tokens of the CROSS store that a row sees;
+     * generated tokens see what the last row does. The runs fill the store from token 0 on (row0
+     * counts its tokens), without gaps. NULL: pictures are embedded. */
+    const int32_t *cross_range;
+    const struct mxc_embed_run *cross_runs;
+    int32_t n_cross_runs;
     int32_t adapter;     /* -1: none */
     uint64_t cache_salt; /* requests with another salt share no cached blocks */
 };
 
-enum mxc_event_kind { MXC_EVENT_PROGRESS, MXC_EVENT_TOKEN, MXC_EVENT_DONE };
+enum mxc_event_kind { MXC_EVENT_PROGRESS, MXC_EVENT_TOKEN, MXC_EVENT_ROWS, MXC_EVENT_DONE };
 enum mxc_done_reason {
     MXC_DONE_STOP,   /* an end-of-sequence or stop token (stop_id), or the receiver said so (-1) */
     MXC_DONE_LENGTH, /* max_tokens, the context, or the KV pool is used up */
@@ -64,6 +82,9 @@ struct mxc_event {
     int32_t n_done, n_total; /* PROGRESS: prompt tokens in KV, cached ones included */
     int32_t n_cached;        /* PROGRESS */
     int32_t id, index;       /* TOKEN; stop tokens are not reported. index counts from 0 */
+    int32_t row0, n_rows;    /* ROWS: prompt rows [row0, row0 + n_rows), in order; after a
+                                preemption they come again, from row 0 */
+    const float *rows;       /* ROWS: [n_rows][hidden], the last hidden rows */
     float logprob;           /* TOKEN, when asked for: of the raw logits, finite */
     const struct mxc_top_logprob *top;
     int32_t n_top;
@@ -87,6 +108,8 @@ struct mxc_request_params {
     int32_t n_logprobs;   /* -1: none; 0: of the token; n: and of the n likeliest */
     bool no_cache;        /* neither reads nor fills the prefix cache */
     bool progress;        /* PROGRESS events while the prompt is worked off */
+    bool rows;            /* ROWS events of the whole prompt, no tokens (max_tokens must be 0, the
+                             cache is not used): what graphs with hidden_out do, and only they */
     int32_t priority;     /* higher goes first */
     uint64_t group;       /* requests of one group (not 0) with equal prompts prefill once */
     uint64_t deadline_ns; /* on the engine's clock; 0: none. Late is MXC_E_LIMIT */
@@ -102,6 +125,8 @@ struct mxc_engine_target {
     const struct mxc_backend_ops *ops;
     struct mxc_plan *plan;         /* compiled for at least max_rows, max_batch out and spans */
     const struct mxc_graph *graph; /* both outlive the engine */
+    struct mxc_plan *tower;        /* the model's eye, or NULL; and its graph */
+    const struct mxc_graph *tower_graph;
 };
 
 struct mxc_engine_options {
@@ -112,12 +137,14 @@ struct mxc_engine_options {
     int32_t max_queue;    /* requests that wait; more is MXC_E_BUSY */
     int32_t context;      /* tokens of a sequence, prompt and answer */
     int32_t n_blocks[MXC_N_KV_KINDS];
+    size_t feature_bytes;    /* pictures' features that are kept */
     uint64_t (*clock)(void); /* NULL: mxc_clock_ns */
     /* Called after a submit or cancel, on the caller's thread. May be NULL. */
     void (*wake)(void *user);
     void *wake_user;
 };
-/* 512 rows, batch 16, 4 prefills, 256 prefill rows, queue 64, context 4096, no blocks. */
+/* 512 rows, batch 16, 4 prefills, 256 prefill rows, queue 64, context 4096, 256 MiB of features, no
+ * blocks. */
 void mxc_engine_options_init(struct mxc_engine_options *options);
 /* Blocks for n_sequences sequences of `context` tokens each, for every KV kind of the graph. */
 void mxc_engine_blocks_for(const struct mxc_graph *graph, int32_t context, int32_t n_sequences,
@@ -128,6 +155,7 @@ struct mxc_engine_stats {
     int32_t n_blocks[MXC_N_KV_KINDS], n_free[MXC_N_KV_KINDS], n_idle[MXC_N_KV_KINDS];
     uint64_t n_requests, n_steps, n_rows, n_generated, n_preempted, n_failed_steps;
     uint64_t n_lookup_tokens, n_hit_tokens, n_evicted; /* prefix cache */
+    uint64_t n_feature_hits, n_feature_misses, feature_bytes;
 };
 
 struct mxc_engine;
@@ -139,7 +167,8 @@ void mxc_engine_free(struct mxc_engine *engine);
 
 /* Checks everything that can be checked, copies, and queues. *id is never 0. MXC_E_CONTEXT: the
  * prompt does not fit the context or the KV pool (the message has both numbers); MXC_E_BUSY: the
- * queue is full; MXC_E_ARG: a value out of range. No event comes for a refused request. */
+ * queue is full; MXC_E_UNSUPPORTED: rows of a model with logits, or tokens of one without;
+ * MXC_E_ARG: a value out of range. No event comes for a refused request. */
 enum mxc_code mxc_engine_submit(struct mxc_engine *engine, const struct mxc_prompt *prompt,
                                 const struct mxc_request_params *params, uint64_t *id,
                                 struct mxc_err *err) MXC_MUST;

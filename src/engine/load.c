@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "engine/blocks.h"
+#include "engine/sample.h"
 #include "models/family.h"
 
 #include <string.h>
@@ -13,8 +14,8 @@ void mxc_load_options_init(struct mxc_load_options *options) {
     *options = (struct mxc_load_options){.max_rows = 512, .max_out = 16, .max_batch = 16};
 }
 
-enum mxc_code mxc_checkpoint_open(const char *path, struct mxc_checkpoint **checkpoint,
-                                  struct mxc_err *err) {
+static enum mxc_code open_checkpoint(const char *path, bool hidden,
+                                     struct mxc_checkpoint **checkpoint, struct mxc_err *err) {
     enum mxc_code code;
     struct mxc_checkpoint *c = mxc_mem_zalloc(1, sizeof *c);
     if (!c || !(c->path = mxc_mem_strdup(path))) {
@@ -24,12 +25,15 @@ enum mxc_code mxc_checkpoint_open(const char *path, struct mxc_checkpoint **chec
     if ((code = mxc_config_open(path, &c->config, err)) ||
         (code = mxc_weights_open(path, c->config, &c->weights, err)))
         goto out;
-    code = mxc_model_graph(c->config, c->weights, &c->graph, err);
+    code = hidden ? mxc_model_hidden_graph(c->config, c->weights, &c->graph, err)
+                  : mxc_model_graph(c->config, c->weights, &c->graph, err);
     if (code) { /* tensors are named with their file, config fields are not */
         if (err && !strstr(err->message, path))
             (void)mxc_err_context(err, "%s", path);
         goto out;
     }
+    if (!hidden && (code = mxc_vision_open(path, c->config, c->weights, &c->vision, err)))
+        goto out;
     *checkpoint = c;
     c = NULL;
 out:
@@ -37,9 +41,15 @@ out:
     return code;
 }
 
+enum mxc_code mxc_checkpoint_open(const char *path, struct mxc_checkpoint **checkpoint,
+                                  struct mxc_err *err) {
+    return open_checkpoint(path, false, checkpoint, err);
+}
+
 void mxc_checkpoint_close(struct mxc_checkpoint *c) {
     if (!c)
         return;
+    mxc_vision_close(c->vision);
     mxc_graph_free(c->graph);
     mxc_weights_close(c->weights);
     mxc_config_close(c->config);
@@ -51,6 +61,21 @@ int32_t mxc_checkpoint_context(const struct mxc_checkpoint *c) {
     enum { UNKNOWN = 4096, MOST = 1 << 26 };
     int64_t n = c->graph->max_position > 0 ? c->graph->max_position : c->config->max_position;
     return n <= 0 ? UNKNOWN : n > MOST ? MOST : (int32_t)n;
+}
+
+/* Steps as the graph needs them: a text that is seen both ways runs in one, beside others that have
+ * begun; of hidden rows all are wanted. */
+static struct mxc_load_options fit_steps(const struct mxc_load_options *options,
+                                         const struct mxc_checkpoint *c) {
+    enum { MOST = 1 << 16 };
+    struct mxc_load_options o = *options;
+    int32_t context = mxc_checkpoint_context(c);
+    context = o.context && o.context < context ? o.context : context;
+    if (c->graph->both_ways && o.max_rows - o.max_batch < context)
+        o.max_rows = (context < MOST ? context : MOST) + o.max_batch;
+    if (c->graph->hidden_out)
+        o.max_out = o.max_rows;
+    return o;
 }
 
 static struct mxc_plan_options plan_options(const struct mxc_load_options *o) {
@@ -70,12 +95,49 @@ static enum mxc_code open_backend(const struct mxc_load_options *options,
     return code ? code : (*ops)->open(&backend_options, backend, err);
 }
 
+/* A tower's plan; its activations are taken with each run. */
+static struct mxc_plan_options tower_options(const struct mxc_load_options *o) {
+    return (struct mxc_plan_options){.precision = o->precision,
+                                     .max_rows = 1,
+                                     .max_out = 1,
+                                     .max_spans = 1,
+                                     .progress = o->progress,
+                                     .progress_user = o->progress_user};
+}
+
+/* What compiling decoder and tower takes. */
+static enum mxc_code estimate_plans(const struct mxc_backend_ops *ops, struct mxc_backend *backend,
+                                    const struct mxc_checkpoint *c,
+                                    const struct mxc_load_options *options,
+                                    struct mxc_plan_memory *memory, struct mxc_err *err) {
+    struct mxc_plan_options plan = plan_options(options), eye = tower_options(options);
+    struct mxc_plan_memory tower = {0};
+    enum mxc_code code = ops->estimate(backend, c->graph, c->weights, &plan, memory, err);
+    if (!code && c->vision)
+        code = ops->estimate(backend, mxc_vision_tower(c->vision), c->weights, &eye, &tower, err);
+    memory->weights_bytes += tower.weights_bytes;
+    memory->activation_bytes += tower.activation_bytes;
+    return code;
+}
+
 static uint64_t kv_bytes(const struct mxc_plan_memory *memory,
                          const int32_t n_blocks[MXC_N_KV_KINDS]) {
     uint64_t bytes = 0;
     for (int k = 0; k < MXC_N_KV_KINDS; k++)
         bytes += memory->kv_block_bytes[k] * (uint64_t)n_blocks[k];
     return bytes;
+}
+
+/* What is neither weights nor activations nor KV: the program and its libraries, stacks, table rows
+ * read of late (16 MiB where measured); the tokeniser, 20 to 60 bytes a token; logits and the
+ * sampler's arrays. */
+static uint64_t overhead_bytes(const struct mxc_load_options *o, const struct mxc_graph *graph) {
+    enum { PROGRAM = 14 << 20, TOKEN = 40 };
+    uint64_t vocab = (uint64_t)graph->vocab, rows = (uint64_t)o->max_batch * vocab;
+    if (graph->hidden_out)
+        rows = (uint64_t)o->max_rows * (uint64_t)graph->hidden;
+    return PROGRAM + vocab * (TOKEN + sizeof(struct mxc_candidate) + 2 * sizeof(float)) +
+           rows * sizeof(float);
 }
 
 /* Tokens of a sequence that has to fit: as asked for, or the least. */
@@ -88,28 +150,49 @@ static int32_t least_context(const struct mxc_load_options *options,
 
 static enum mxc_code check_memory(const struct mxc_model *m, const struct mxc_load_options *options,
                                   struct mxc_err *err) {
-    struct mxc_plan_options plan = plan_options(options);
     struct mxc_plan_memory need;
     int32_t n_blocks[MXC_N_KV_KINDS], context = least_context(options, m->checkpoint);
     uint64_t available = options->memory ? options->memory : mxc_memory_available();
     if (options->force || !available)
         return MXC_OK;
-    enum mxc_code code = m->ops->estimate(m->backend, m->checkpoint->graph, m->checkpoint->weights,
-                                          &plan, &need, err);
+    enum mxc_code code = estimate_plans(m->ops, m->backend, m->checkpoint, options, &need, err);
     if (code)
         return code;
     mxc_engine_blocks_for(m->checkpoint->graph, context, 1, options->max_rows, n_blocks);
     uint64_t kv = kv_bytes(&need, n_blocks);
-    uint64_t total = need.weights_bytes + need.activation_bytes + kv;
+    uint64_t overhead = overhead_bytes(options, m->checkpoint->graph);
+    uint64_t total = need.weights_bytes + need.activation_bytes + kv + overhead;
     if (total <= available)
         return MXC_OK;
     return mxc_err_set(err, MXC_E_LIMIT,
                        "%s: %llu MiB are needed (weights %llu, activations %llu, KV of %d tokens "
-                       "%llu), %llu MiB are available; the option force loads it all the same",
+                       "%llu, overhead %llu), %llu MiB are available; the option force loads it "
+                       "all the same",
                        m->checkpoint->path, (unsigned long long)(total >> 20),
                        (unsigned long long)(need.weights_bytes >> 20),
                        (unsigned long long)(need.activation_bytes >> 20), context,
-                       (unsigned long long)(kv >> 20), (unsigned long long)(available >> 20));
+                       (unsigned long long)(kv >> 20), (unsigned long long)(overhead >> 20),
+                       (unsigned long long)(available >> 20));
+}
+
+static enum mxc_code compile(struct mxc_model *m, const struct mxc_load_options *options,
+                             struct mxc_err *err) {
+    const struct mxc_checkpoint *c = m->checkpoint;
+    struct mxc_plan_options plan = plan_options(options), eye = tower_options(options);
+    struct mxc_plan_memory tower = {0};
+    enum mxc_code code = m->ops->compile(m->backend, c->graph, c->weights, &plan, &m->plan, err);
+    if (!code && c->vision) {
+        code = m->ops->compile(m->backend, mxc_vision_tower(c->vision), c->weights, &eye, &m->tower,
+                               err);
+        if (!code)
+            m->ops->plan_memory(m->tower, &tower);
+    }
+    if (code)
+        return code;
+    m->ops->plan_memory(m->plan, &m->memory);
+    m->memory.weights_bytes += tower.weights_bytes;
+    m->memory.activation_bytes += tower.activation_bytes;
+    return MXC_OK;
 }
 
 enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *options,
@@ -118,15 +201,13 @@ enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *op
     struct mxc_model *m = mxc_mem_zalloc(1, sizeof *m);
     if (!m)
         return mxc_err_nomem(err);
-    struct mxc_plan_options plan = plan_options(options);
-    if ((code = mxc_checkpoint_open(path, &m->checkpoint, err)) ||
-        (code = open_backend(options, &m->ops, &m->backend, err)) ||
-        (code = check_memory(m, options, err)) ||
-        (code = m->ops->compile(m->backend, m->checkpoint->graph, m->checkpoint->weights, &plan,
-                                &m->plan, err)))
+    if ((code = open_checkpoint(path, options->hidden, &m->checkpoint, err)) ||
+        (code = open_backend(options, &m->ops, &m->backend, err)))
         goto out;
-    m->ops->plan_memory(m->plan, &m->memory);
-    m->options = *options;
+    const struct mxc_load_options fit = fit_steps(options, m->checkpoint);
+    if ((code = check_memory(m, &fit, err)) || (code = compile(m, &fit, err)))
+        goto out;
+    m->options = fit;
     m->options.progress = NULL;
     m->options.progress_user = NULL;
     m->options.backend = NULL;
@@ -140,6 +221,8 @@ out:
 void mxc_model_close(struct mxc_model *m) {
     if (!m)
         return;
+    if (m->tower)
+        m->ops->plan_free(m->tower);
     if (m->plan)
         m->ops->plan_free(m->plan);
     if (m->backend)
@@ -149,7 +232,13 @@ void mxc_model_close(struct mxc_model *m) {
 }
 
 struct mxc_engine_target mxc_model_target(const struct mxc_model *model) {
-    return (struct mxc_engine_target){model->ops, model->plan, model->checkpoint->graph};
+    const struct mxc_checkpoint *c = model->checkpoint;
+    return (struct mxc_engine_target){.ops = model->ops,
+                                      .plan = model->plan,
+                                      .graph = c->graph,
+                                      .tower = model->tower,
+                                      .tower_graph =
+                                          c->vision ? mxc_vision_tower(c->vision) : NULL};
 }
 
 enum mxc_code mxc_checkpoint_estimate(const struct mxc_checkpoint *checkpoint,
@@ -159,7 +248,7 @@ enum mxc_code mxc_checkpoint_estimate(const struct mxc_checkpoint *checkpoint,
     const struct mxc_backend_ops *ops;
     struct mxc_backend *backend = NULL;
     struct mxc_plan_memory memory;
-    struct mxc_plan_options plan = plan_options(options);
+    const struct mxc_load_options fit = fit_steps(options, checkpoint);
     int32_t n_blocks[MXC_N_KV_KINDS];
     if (context < 1 || batch < 1)
         return mxc_err_set(err, MXC_E_ARG, "a context of %d tokens and a batch of %d", context,
@@ -167,20 +256,21 @@ enum mxc_code mxc_checkpoint_estimate(const struct mxc_checkpoint *checkpoint,
     enum mxc_code code = open_backend(options, &ops, &backend, err);
     if (code)
         return code;
-    code = ops->estimate(backend, checkpoint->graph, checkpoint->weights, &plan, &memory, err);
+    code = estimate_plans(ops, backend, checkpoint, &fit, &memory, err);
     ops->close(backend);
     if (code)
         return code;
-    mxc_engine_blocks_for(checkpoint->graph, context, batch, options->max_rows, n_blocks);
+    mxc_engine_blocks_for(checkpoint->graph, context, batch, fit.max_rows, n_blocks);
     struct mxc_memory_estimate e = {.weights = memory.weights_bytes,
                                     .activations = memory.activation_bytes,
-                                    .kv = kv_bytes(&memory, n_blocks)};
+                                    .kv = kv_bytes(&memory, n_blocks),
+                                    .overhead = overhead_bytes(&fit, checkpoint->graph)};
     for (int k = 0; k < MXC_N_KV_KINDS; k++) {
         e.kv_kinds[k] = memory.kv_block_bytes[k] * (uint64_t)n_blocks[k];
         if (k == MXC_KV_FULL || k == MXC_KV_LATENT)
             e.kv_per_token += memory.kv_block_bytes[k] / MXC_KV_BLOCK;
     }
-    e.total = e.weights + e.activations + e.kv;
+    e.total = e.weights + e.activations + e.kv + e.overhead;
     *estimate = e;
     return MXC_OK;
 }

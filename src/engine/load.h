@@ -9,6 +9,7 @@
 #include "format/config.h"
 #include "format/weights.h"
 #include "graph/graph.h"
+#include "models/vision.h"
 
 /* What is on disk, checked and described, not loaded. */
 struct mxc_checkpoint {
@@ -16,6 +17,7 @@ struct mxc_checkpoint {
     struct mxc_config *config;
     struct mxc_weights *weights;
     struct mxc_graph *graph;
+    struct mxc_vision *vision; /* how it sees; NULL: it does not */
 };
 /* path: a folder with config.json and safetensors, or a .gguf file. Errors name the path. */
 enum mxc_code mxc_checkpoint_open(const char *path, struct mxc_checkpoint **checkpoint,
@@ -34,6 +36,8 @@ struct mxc_load_options {
     int32_t context;   /* tokens of a sequence that KV must have room for; 0: 256, or the model's */
     uint64_t memory;   /* bytes that may be taken; 0: what the system has left */
     bool force;        /* load even if that is not enough */
+    bool hidden;       /* for embeddings: without the head, all rows of a step are output rows.
+                          Encoders are so by themselves */
     bool (*progress)(void *user, double fraction); /* false cancels. May be NULL */
     void *progress_user;
 };
@@ -45,8 +49,10 @@ struct mxc_model {
     const struct mxc_backend_ops *ops;
     struct mxc_backend *backend;
     struct mxc_plan *plan;
-    struct mxc_plan_memory memory;
-    struct mxc_load_options options; /* without progress and backend name */
+    struct mxc_plan *tower;          /* of the vision part, or NULL */
+    struct mxc_plan_memory memory;   /* weights_bytes: the tower's too */
+    struct mxc_load_options options; /* without progress and backend name. For embeddings max_out is
+                                        max_rows; an encoder's max_rows has room for a whole text */
 };
 /* MXC_E_LIMIT, with what is needed and what there is, when weights, activations and KV of one
  * sequence do not fit; nothing has been packed then. */
@@ -72,8 +78,10 @@ bool mxc_load_family(size_t index, struct mxc_family_info *info);
 uint64_t mxc_memory_available(void);
 
 struct mxc_memory_estimate {
-    uint64_t weights, activations, kv;
+    uint64_t weights, activations, kv; /* the tower's weights too; what a picture takes on top is
+                                          told by its size */
     uint64_t kv_kinds[MXC_N_KV_KINDS]; /* the parts of kv */
+    uint64_t overhead;                 /* program, tokeniser, logits, sampling: about */
     uint64_t total;
     uint64_t kv_per_token; /* of kinds that grow with the text */
 };

@@ -18,6 +18,19 @@ struct mxc_request {
     struct mxc_request_params params; /* arrays owned */
     struct mxc_embed_run *embeds;
     int32_t n_embeds;
+    struct mxc_request_picture {
+        const struct mxc_tower_input *input;
+        uint8_t digest[32];
+        int32_t n_rows, width;
+        struct mxc_feature *feature; /* NULL: not seen yet */
+    } * pictures;
+    int32_t n_pictures;
+    bool seen;            /* all pictures have features (or there is none) */
+    int32_t *cross_range; /* [2][n_prompt], or NULL */
+    struct mxc_embed_run *cross_runs;
+    int32_t n_cross_runs;
+    int32_t cross_tokens;         /* of the CROSS store */
+    bool cross_written;           /* the store holds the features */
     int32_t *positions, *row_end; /* of the prompt, or NULL */
     int32_t *reach;               /* [n_prompt] max of row_end[0..i]; with row_end */
     int32_t rope_delta, rope_length, adapter;
@@ -38,6 +51,8 @@ struct mxc_request {
 
 struct mxc_request_limits {
     int32_t context, max_group_rows, vocab;
+    int32_t feature_width; /* of the tower's rows; 0: the model does not see */
+    int32_t cross_tokens;  /* that the CROSS pool holds; 0: pictures are embedded */
 };
 
 /* Validates and copies; see mxc_engine_submit. */
@@ -61,7 +76,9 @@ bool mxc_request_may_cut(const struct mxc_request *request, int32_t n);
 struct mxc_block_source mxc_request_source(struct mxc_request *request);
 /* Whether two requests have the same prompt, to the last bit that matters to KV. */
 bool mxc_request_same_prompt(const struct mxc_request *a, const struct mxc_request *b);
-/* Embedding of a prompt row, or NULL. */
-const float *mxc_request_embedding(const struct mxc_request *request, int32_t row, int32_t hidden);
+/* Embedding of a prompt row, or NULL; width: numbers of a spliced row. */
+const float *mxc_request_embedding(const struct mxc_request *request, int32_t row, int32_t width);
+/* Tokens of the CROSS store that token i sees: *begin, *end; equal when it sees none. */
+void mxc_request_cross(const struct mxc_request *request, int32_t i, int32_t *begin, int32_t *end);
 
 #endif

@@ -130,7 +130,7 @@ static bool enough_blocks(const struct mxc_sched *s, const struct mxc_request *r
     /* room for those that decode to go on for a block each */
     int32_t reserve = s->n_running;
     for (int k = 0; k < MXC_N_KV_KINDS; k++) {
-        if (!b->options.n_blocks[k])
+        if (!b->options.n_blocks[k] || k == MXC_KV_CROSS)
             continue;
         int64_t tokens = (int64_t)r->n_tokens + 1;
         int32_t need = mxc_blocks_of_tokens(tokens < r->limit ? tokens : r->limit);
@@ -159,10 +159,12 @@ static bool admit_one(struct mxc_sched *s, struct mxc_request *r, const struct m
     if (!forked && !r->params.no_cache)
         mxc_blocks_reuse(&s->blocks, &r->table, &source, reusable);
     int32_t cached = r->table.n_tokens;
-    if (!enough_blocks(s, r) || !mxc_blocks_extend(&s->blocks, &r->table, r->n_tokens, false)) {
+    if (!enough_blocks(s, r) || !mxc_blocks_extend(&s->blocks, &r->table, r->n_tokens, false) ||
+        (r->cross_tokens && !mxc_blocks_take_cross(&s->blocks, &r->table, r->cross_tokens))) {
         mxc_blocks_release(&s->blocks, &r->table);
         return false;
     }
+    r->cross_written = false;
     if (!r->admit_ns) {
         r->admit_ns = now_ns;
         r->stats.n_cached = cached;
@@ -178,8 +180,9 @@ static void admit(struct mxc_sched *s, uint64_t now_ns) {
                         n_prefills < s->options.max_prefills;) {
         struct mxc_request *r = s->queue[i];
         const struct mxc_request *leader = leader_of(s, r);
-        if (leader && prefills(leader)) {
-            i++; /* the leader's prompt will be its own: let others go ahead meanwhile */
+        if (!r->seen || (leader && prefills(leader))) {
+            i++; /* its pictures are not seen yet, or the leader's prompt will be its own: let
+                    others go ahead meanwhile */
             continue;
         }
         if (!admit_one(s, r, leader, now_ns))

@@ -22,16 +22,19 @@ enum mxc_code mxc_step_arrays_init(struct mxc_step_arrays *arrays, int32_t max_r
     struct mxc_step_arrays a = {.max_rows = max_rows, .max_spans = max_spans};
     size_t n = (size_t)max_rows, n_positions;
     a.n_axes = mxc_step_axes(graph);
-    a.hidden = graph->hidden;
+    a.splice_width = graph->hidden * (1 + graph->n_levels);
+    a.all_rows = graph->hidden_out;
     if (!mxc_size_mul(n, (size_t)a.n_axes, &n_positions))
         return mxc_err_nomem(err);
     a.tokens = mxc_mem_array(n, sizeof *a.tokens);
     a.positions = mxc_mem_array(n_positions, sizeof *a.positions);
     a.row_end = mxc_mem_array(n, sizeof *a.row_end);
-    a.out_row = mxc_mem_array((size_t)max_spans, sizeof *a.out_row);
+    a.out_row = mxc_mem_array(a.all_rows ? n : (size_t)max_spans, sizeof *a.out_row);
     a.spans = mxc_mem_array((size_t)max_spans, sizeof *a.spans);
     a.splices = mxc_mem_array(n, sizeof *a.splices);
-    if (!a.tokens || !a.positions || !a.row_end || !a.out_row || !a.spans || !a.splices) {
+    a.cross_range = mxc_mem_array(n, 2 * sizeof *a.cross_range);
+    if (!a.cross_range || !a.tokens || !a.positions || !a.row_end || !a.out_row || !a.spans ||
+        !a.splices) {
         mxc_step_arrays_fini(&a);
         return mxc_err_nomem(err);
     }
@@ -46,6 +49,7 @@ void mxc_step_arrays_fini(struct mxc_step_arrays *arrays) {
     mxc_mem_free(arrays->out_row);
     mxc_mem_free(arrays->spans);
     mxc_mem_free(arrays->splices);
+    mxc_mem_free(arrays->cross_range);
     *arrays = (struct mxc_step_arrays){0};
 }
 
@@ -56,10 +60,12 @@ static void fill_row(struct mxc_step_arrays *a, const struct mxc_request *r, int
         a->positions[axis * n_rows + row] = mxc_request_position(r, token, axis);
     a->row_end[row] = r->row_end && token < r->n_prompt ? r->row_end[token] : token + 1;
     *ahead |= a->row_end[row] > token + 1;
-    const float *embedding =
-        r->n_embeds && token < r->n_prompt ? mxc_request_embedding(r, token, a->hidden) : NULL;
+    const float *embedding = r->n_embeds && token < r->n_prompt
+                                 ? mxc_request_embedding(r, token, a->splice_width)
+                                 : NULL;
     if (embedding)
         a->splices[a->step.n_splices++] = (struct mxc_splice){row, embedding};
+    mxc_request_cross(r, token, &a->cross_range[row], &a->cross_range[n_rows + row]);
 }
 
 void mxc_step_arrays_build(struct mxc_step_arrays *a, const struct mxc_sched *sched) {
@@ -83,15 +89,20 @@ void mxc_step_arrays_build(struct mxc_step_arrays *a, const struct mxc_sched *sc
                                   .n_rows = item->n_rows,
                                   .context = table->n_tokens,
                                   .rope_length = r->rope_length,
-                                  .adapter = r->adapter};
+                                  .adapter = r->adapter,
+                                  .cross_tokens = r->cross_tokens};
+        if (r->cross_tokens)
+            a->step.cross_range = a->cross_range;
         for (int k = 0; k < MXC_N_KV_KINDS; k++) {
             span->blocks[k] = table->blocks[k];
             span->n_blocks[k] = table->n_blocks[k];
         }
         for (int32_t j = 0; j < item->n_rows; j++)
             fill_row(a, r, row + j, table->n_tokens + j, sched->n_rows, &ahead);
+        for (int32_t j = 0; j < item->n_rows && a->all_rows; j++)
+            a->out_row[a->step.n_out++] = row + j;
         row += item->n_rows;
-        if (item->out)
+        if (item->out && !a->all_rows)
             a->out_row[a->step.n_out++] = row - 1;
     }
     if (ahead)

@@ -7,8 +7,10 @@
 #include "engine/sched.h"
 
 struct mxc_step_arrays {
-    int32_t max_rows, max_spans, n_axes, hidden;
-    int32_t *tokens, *positions, *row_end, *out_row;
+    int32_t max_rows, max_spans, n_axes;
+    int32_t splice_width; /* numbers of a spliced row */
+    bool all_rows;        /* every row is an output row */
+    int32_t *tokens, *positions, *row_end, *out_row, *cross_range;
     struct mxc_span *spans;
     struct mxc_splice *splices;
     struct mxc_step step; /* points into the arrays */

@@ -59,7 +59,8 @@ enum mxc_code mxc_timing_run(const struct mxc_backend_ops *ops, struct mxc_plan 
     size_t n_logits;
     if (code)
         return code;
-    if (!mxc_size_mul((size_t)timing->n_sequences, (size_t)graph->vocab, &n_logits) ||
+    int32_t width = graph->hidden_out ? graph->hidden : graph->vocab;
+    if (!mxc_size_mul((size_t)timing->n_sequences, (size_t)width, &n_logits) ||
         !(t.logits = mxc_mem_array(n_logits, sizeof(float))) ||
         !(t.tokens = mxc_mem_array((size_t)max_rows, sizeof(int32_t)))) {
         code = mxc_err_nomem(err);

@@ -46,6 +46,8 @@ static int32_t best(const float *logits, int32_t n) {
 
 static enum mxc_code check(const struct mxc_graph *graph, const int32_t *ids, int32_t n_tokens,
                            int32_t n_steps, struct mxc_err *err) {
+    if (graph->hidden_out)
+        return mxc_err_set(err, MXC_E_UNSUPPORTED, "trace: a model for embeddings has no logits");
     if (n_tokens < 1 || n_steps < 0)
         return mxc_err_set(err, MXC_E_ARG, "trace: %d tokens and %d steps", n_tokens, n_steps);
     for (int32_t i = 0; i < n_tokens; i++)

@@ -1,6 +1,7 @@
-/* Base64: vocabularies write the bytes of their tokens so, and tokenizer.json the character maps of
- * sentencepiece. In: text. Out: bytes. Strict: a character outside the alphabet, a length that is
- * no multiple of four, or bits left over mean that the file is damaged. */
+/* Base64: vocabularies write the bytes of their tokens so, tokenizer.json the character maps of
+ * sentencepiece, and clients may ask for embeddings in it. Decoding is strict: a character outside
+ * the alphabet, a length that is no multiple of four, or bits left over mean that the file is
+ * damaged. */
 #include "format/base64.h"
 
 #include "base/mem.h"
@@ -53,4 +54,18 @@ enum mxc_code mxc_base64_decode(struct mxc_str text, char **out, size_t *length,
     }
     *out = bytes;
     return MXC_OK;
+}
+
+void mxc_base64_encode(const void *bytes, size_t length, struct mxc_buf *out) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *in = bytes;
+    for (size_t i = 0; i < length; i += 3) {
+        size_t left = length - i;
+        uint32_t bits = (uint32_t)in[i] << 16 | (left > 1 ? (uint32_t)in[i + 1] << 8 : 0) |
+                        (left > 2 ? (uint32_t)in[i + 2] : 0);
+        const char quad[4] = {digits[bits >> 18], digits[bits >> 12 & 63],
+                              left > 1 ? digits[bits >> 6 & 63] : '=',
+                              left > 2 ? digits[bits & 63] : '='};
+        (void)mxc_buf_append(out, quad, sizeof quad);
+    }
 }

@@ -16,7 +16,7 @@ enum { MXC_MAX_CHAT_EOS = 64 };
 
 /* What a template was found to take (0: not yet known, 1: no, 2: yes). */
 struct mxc_chat_habits {
-    atomic_int text, parts, object_arguments;
+    atomic_int text, parts, object_arguments, pictures;
 };
 
 struct mxc_chat {

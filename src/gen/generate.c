@@ -12,7 +12,8 @@ struct generation {
     struct mxc_deltas deltas;
     mxc_gen_event_fn *event;
     void *user;
-    bool stopped; /* by a stop string */
+    struct mxc_pictures *pictures; /* the engine borrows their arrays */
+    bool stopped;                  /* by a stop string */
     struct mxc_err err;
     enum mxc_code code; /* of the text side */
 };
@@ -52,6 +53,7 @@ static void finish(struct generation *g, const struct mxc_event *engine_event) {
     event.stop = g->stopped ? g->deltas.stops.hit : -1;
     (void)g->event(g->user, &event);
     mxc_deltas_fini(&g->deltas);
+    mxc_pictures_release(g->pictures);
     mxc_mem_free(g);
 }
 
@@ -181,8 +183,10 @@ enum mxc_code mxc_gen_submit(struct mxc_engine *engine, const struct mxc_chat *c
         return mxc_err_nomem(err);
     g->event = params->event;
     g->user = params->user;
+    g->pictures = mxc_pictures_hold(params->pictures);
     enum mxc_code code = mxc_deltas_init(&g->deltas, chat->tokenizer, &options, err);
     if (code) {
+        mxc_pictures_release(g->pictures);
         mxc_mem_free(g);
         return code;
     }
@@ -198,6 +202,7 @@ enum mxc_code mxc_gen_submit(struct mxc_engine *engine, const struct mxc_chat *c
     mxc_mem_free(lists);
     if (code) {
         mxc_deltas_fini(&g->deltas);
+        mxc_pictures_release(g->pictures);
         mxc_mem_free(g);
     }
     return code;

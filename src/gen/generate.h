@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "gen/chat.h"
 #include "gen/deltas.h"
+#include "gen/pictures.h"
 
 enum mxc_gen_event_kind { MXC_GEN_PROGRESS, MXC_GEN_TEXT, MXC_GEN_DONE };
 
@@ -37,6 +38,8 @@ struct mxc_gen_params {
     bool keep_special;        /* special tokens are text too */
     const char *const *shown; /* special tokens that are text all the same; static (tools.h) */
     size_t n_shown;
+    /* Of the prompt (mxc_pictures_prompt); held until the request is done. NULL: none. */
+    struct mxc_pictures *pictures;
     mxc_gen_event_fn *event;
     void *user;
 };

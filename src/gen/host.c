@@ -27,6 +27,7 @@ struct hosted {
     struct mxc_chat *chat;
     struct mxc_engine *engine;
     int32_t context, max_token_bytes;
+    struct mxc_embed_rule rule; /* of a model for embeddings */
     uint64_t kv_bytes;
     double load_seconds;
     char quantisation[48];
@@ -182,6 +183,7 @@ static enum mxc_code open_model(struct hosted *m, struct mxc_err *err) {
     load.max_out = o->parallel;
     load.context = o->context;
     load.force = o->force;
+    load.hidden = o->embeddings;
     load.progress = on_progress;
     load.progress_user = m;
     enum mxc_code code = mxc_model_open(o->path, &load, &m->model, err);
@@ -194,6 +196,8 @@ static enum mxc_code open_model(struct hosted *m, struct mxc_err *err) {
     code = mxc_chat_open(o->path, c->config, c->graph->vocab, &m->chat, err);
     if (!code)
         m->max_token_bytes = longest_token(m->chat->tokenizer);
+    if (!code && c->graph->hidden_out)
+        return mxc_embed_rule_read(o->path, c->graph, o->pooling, &m->rule, err);
     return code;
 }
 
@@ -210,6 +214,8 @@ static enum mxc_code make_engine(struct hosted *m, struct mxc_err *err) {
     o.max_rows = m->model->options.max_rows;
     o.max_batch = m->model->options.max_batch;
     o.max_queue = m->options.max_queue;
+    if (m->model->checkpoint->graph->hidden_out)
+        o.max_prefills = o.max_batch; /* there is nothing else to do */
     o.context = m->context;
     o.wake = mxc_loop_wake;
     o.wake_user = m->host->loop;
@@ -301,6 +307,8 @@ void mxc_host_info(struct mxc_host *host, int model, struct mxc_host_info *info)
     info->trained_context = mxc_checkpoint_context(c);
     info->vocab = c->graph->vocab;
     info->max_token_bytes = m->max_token_bytes;
+    info->embeds = c->graph->hidden_out;
+    info->rule = m->rule;
     info->hidden = c->graph->hidden;
     info->n_layers = c->graph->n_layers;
     info->parameters = mxc_graph_parameters(c->graph);
@@ -341,18 +349,30 @@ void mxc_host_sampling(struct mxc_host *host, int model, struct mxc_sampling *sa
 
 /* ---- requests */
 
-enum mxc_code mxc_host_submit(struct mxc_host *host, int model, const struct mxc_prompt *prompt,
-                              const struct mxc_gen_params *params, uint64_t *id,
-                              struct mxc_err *err) {
-    struct hosted *m = &host->models[model];
-    if (is_ready(m))
-        return mxc_gen_submit(m->engine, m->chat, prompt, params, id, err);
+static enum mxc_code not_ready(struct mxc_host *host, int model, struct mxc_err *err) {
     struct mxc_host_info info;
     mxc_host_info(host, model, &info);
     if (info.state == MXC_HOST_LOADING)
         return mxc_err_set(err, MXC_E_BUSY, "the model \"%s\" is being loaded", info.name);
     return mxc_err_set(err, MXC_E_NOT_FOUND, "the model \"%s\" is unavailable: %s", info.name,
                        info.err.message);
+}
+
+enum mxc_code mxc_host_submit(struct mxc_host *host, int model, const struct mxc_prompt *prompt,
+                              const struct mxc_gen_params *params, uint64_t *id,
+                              struct mxc_err *err) {
+    struct hosted *m = &host->models[model];
+    return is_ready(m) ? mxc_gen_submit(m->engine, m->chat, prompt, params, id, err)
+                       : not_ready(host, model, err);
+}
+
+enum mxc_code mxc_host_embed(struct mxc_host *host, int model, const int32_t *ids, int32_t n_ids,
+                             const struct mxc_embed_params *params, uint64_t *id,
+                             struct mxc_err *err) {
+    struct hosted *m = &host->models[model];
+    return is_ready(m) ? mxc_embed_submit(m->engine, m->model->checkpoint->graph->hidden, ids,
+                                          n_ids, params, id, err)
+                       : not_ready(host, model, err);
 }
 
 void mxc_host_cancel(struct mxc_host *host, int model, uint64_t id) {

@@ -9,6 +9,7 @@
 
 #include "engine/load.h"
 #include "gen/chat.h"
+#include "gen/embed.h"
 #include "gen/generate.h"
 
 enum { MXC_HOST_MAX_MODELS = 32 };
@@ -20,11 +21,13 @@ struct mxc_host_model_options {
     const char *backend; /* NULL: the first one of the build */
     int n_threads;       /* 0: one per core */
     enum mxc_precision precision;
-    int32_t context;   /* tokens of a sequence; 0: the model's, which is also the most */
-    int32_t parallel;  /* sequences in flight */
-    int32_t max_chunk; /* prompt rows of a step */
-    int32_t max_queue; /* requests that wait */
-    bool force;        /* load even if memory does not suffice */
+    int32_t context;          /* tokens of a sequence; 0: the model's, which is also the most */
+    int32_t parallel;         /* sequences in flight */
+    int32_t max_chunk;        /* prompt rows of a step */
+    int32_t max_queue;        /* requests that wait */
+    bool force;               /* load even if memory does not suffice */
+    bool embeddings;          /* for embeddings, not for text; encoders are so by themselves */
+    enum mxc_pooling pooling; /* of embeddings; DEFAULT: as the checkpoint says */
     uint64_t kv_bytes; /* of the KV pool; 0: what parallel sequences need, within half of memory */
 };
 /* "", auto precision, context 0, 4 in flight, 512 rows, 64 waiting. */
@@ -40,6 +43,8 @@ struct mxc_host_info {
     int32_t context, trained_context, parallel, max_chunk, max_queue;
     int32_t vocab, hidden, n_layers;
     int32_t max_token_bytes; /* of the longest token's spelling */
+    bool embeds;             /* takes mxc_host_embed, else mxc_host_submit */
+    struct mxc_embed_rule rule;
     uint64_t parameters;
     uint64_t weight_bytes; /* of the files */
     uint64_t kv_bytes;     /* of the KV pool, at most */
@@ -71,6 +76,10 @@ void mxc_host_sampling(struct mxc_host *host, int model, struct mxc_sampling *sa
 enum mxc_code mxc_host_submit(struct mxc_host *host, int model, const struct mxc_prompt *prompt,
                               const struct mxc_gen_params *params, uint64_t *id,
                               struct mxc_err *err) MXC_MUST;
+/* As mxc_embed_submit, with the codes of mxc_host_submit. */
+enum mxc_code mxc_host_embed(struct mxc_host *host, int model, const int32_t *ids, int32_t n_ids,
+                             const struct mxc_embed_params *params, uint64_t *id,
+                             struct mxc_err *err) MXC_MUST;
 void mxc_host_cancel(struct mxc_host *host, int model, uint64_t id);
 /* All zero while the model is not READY. */
 void mxc_host_stats(struct mxc_host *host, int model, struct mxc_engine_stats *stats);

@@ -5,6 +5,7 @@
 #include "gen/prompt.h"
 
 #include "base/mem.h"
+#include "gen/marks.h"
 #include "gen/tools/tools.h"
 
 #include <string.h>
@@ -103,34 +104,75 @@ static int takes_object_arguments(struct mxc_chat *chat, const json_t *variables
     return known;
 }
 
-/* Text parts joined by newlines, as a string; NULL: out of memory. */
-static json_t *join_parts(const json_t *parts) {
+/* The pictures of a prompt that is being built; NULL members: it may have none. */
+struct sights {
+    struct mxc_pictures *pictures;
+    const struct mxc_marks *marks;
+};
+
+/* Text parts joined by newlines, and the names of marks, as a string; NULL: out of memory. */
+static json_t *join_parts(const json_t *parts, const struct sights *sights) {
     struct mxc_buf text;
     size_t i;
     const json_t *part;
+    bool after_picture = true;
     mxc_buf_init(&text, SIZE_MAX / 2);
     json_array_foreach(parts, i, part) {
         const json_t *value = json_object_get(part, "text");
-        if (i)
+        bool picture = mxc_picture_is_part(part);
+        if (!after_picture)
             (void)mxc_buf_putc(&text, '\n');
-        (void)mxc_buf_append(&text, json_string_value(value), json_string_length(value));
+        if (picture)
+            (void)mxc_buf_puts(&text, sights->marks->name);
+        else
+            (void)mxc_buf_append(&text, json_string_value(value), json_string_length(value));
+        after_picture = picture;
     }
     json_t *joined = text.failed ? NULL : json_stringn(mxc_buf_text(&text), text.length);
     mxc_buf_fini(&text);
     return joined;
 }
 
-static enum mxc_code check_parts(const json_t *parts, size_t message, struct mxc_err *err) {
+static bool has_picture(const json_t *parts) {
     size_t i;
     const json_t *part;
     json_array_foreach(parts, i, part) {
+        if (mxc_picture_is_part(part))
+            return true;
+    }
+    return false;
+}
+
+/* A part that is a picture: into the set, and as templates spell it. */
+static enum mxc_code take_picture(const struct sights *sights, json_t *parts, size_t index,
+                                  size_t message, struct mxc_err *err) {
+    if (!sights->pictures)
+        return mxc_err_set(err, MXC_E_UNSUPPORTED,
+                           "messages[%zu].content[%zu]: the model takes no images", message, index);
+    enum mxc_code code = mxc_pictures_add_part(sights->pictures, json_array_get(parts, index), err);
+    if (code)
+        return code == MXC_E_NOMEM
+                   ? code
+                   : mxc_err_context(err, "messages[%zu].content[%zu]", message, index);
+    return json_array_set_new(parts, index, json_pack("{s:s}", "type", "image"))
+               ? mxc_err_nomem(err)
+               : MXC_OK;
+}
+
+static enum mxc_code check_parts(const struct sights *sights, json_t *parts, size_t message,
+                                 struct mxc_err *err) {
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *part = json_array_get(parts, i);
         const char *type = json_string_value(json_object_get(part, "type"));
         if (!type)
             return mxc_err_set(err, MXC_E_ARG, "messages[%zu].content[%zu] has no type", message,
                                i);
-        if (!strcmp(type, "image") || !strcmp(type, "image_url") || !strcmp(type, "input_image"))
-            return mxc_err_set(err, MXC_E_UNSUPPORTED,
-                               "messages[%zu].content[%zu]: the model takes no images", message, i);
+        if (mxc_picture_is_part(part)) {
+            enum mxc_code code = take_picture(sights, parts, i, message, err);
+            if (code)
+                return code;
+            continue;
+        }
         if (strcmp(type, "text") != 0)
             return mxc_err_set(err, MXC_E_UNSUPPORTED,
                                "messages[%zu].content[%zu]: parts of type \"%.40s\" are not "
@@ -144,19 +186,21 @@ static enum mxc_code check_parts(const json_t *parts, size_t message, struct mxc
 }
 
 /* Brings a message's content into the form that the template takes. */
-static enum mxc_code set_content(struct mxc_chat *chat, const json_t *variables, json_t *message,
-                                 size_t index, struct mxc_err *err) {
+static enum mxc_code set_content(struct mxc_chat *chat, const json_t *variables,
+                                 const struct sights *sights, json_t *message, size_t index,
+                                 struct mxc_err *err) {
     json_t *content = json_object_get(message, "content"), *wanted = NULL;
     if (!content || json_is_null(content)) {
         wanted = json_string("");
     } else if (json_is_array(content)) {
-        enum mxc_code code = check_parts(content, index, err);
+        enum mxc_code code = check_parts(sights, content, index, err);
         if (code)
             return code;
-        int parts = takes_parts(chat, variables);
+        int parts = has_picture(content) ? (sights->marks->natural ? YES : NO)
+                                         : takes_parts(chat, variables);
         if (parts == YES)
             return MXC_OK;
-        wanted = parts ? join_parts(content) : NULL;
+        wanted = parts ? join_parts(content, sights) : NULL;
     } else if (!json_is_string(content)) {
         return mxc_err_set(err, MXC_E_ARG, "messages[%zu].content is neither text nor a list",
                            index);
@@ -230,8 +274,9 @@ static enum mxc_code set_calls(const char *text, const json_t *variables, json_t
     return code;
 }
 
-enum mxc_code mxc_prompt_normalise(struct mxc_chat *chat, const json_t *messages,
-                                   const json_t *variables, json_t **out, struct mxc_err *err) {
+static enum mxc_code normalise(struct mxc_chat *chat, const json_t *messages,
+                               const json_t *variables, const struct sights *sights, json_t **out,
+                               struct mxc_err *err) {
     enum mxc_code code = MXC_OK;
     size_t i;
     json_t *message;
@@ -259,7 +304,7 @@ enum mxc_code mxc_prompt_normalise(struct mxc_chat *chat, const json_t *messages
             code = mxc_err_nomem(err);
             break;
         }
-        code = set_content(chat, variables, message, i, err);
+        code = set_content(chat, variables, sights, message, i, err);
         if (!code && calls && !json_is_null(calls))
             code = set_arguments(chat, variables, calls, err);
         if (code)
@@ -271,6 +316,12 @@ enum mxc_code mxc_prompt_normalise(struct mxc_chat *chat, const json_t *messages
     }
     *out = copy;
     return MXC_OK;
+}
+
+enum mxc_code mxc_prompt_normalise(struct mxc_chat *chat, const json_t *messages,
+                                   const json_t *variables, json_t **out, struct mxc_err *err) {
+    const struct sights none = {0};
+    return normalise(chat, messages, variables, &none, out, err);
 }
 
 /* The text of the last message, white space at its ends apart; empty when it has none. */
@@ -327,13 +378,53 @@ static enum mxc_code encode(const struct mxc_chat *chat, const struct mxc_jinja_
     return code;
 }
 
-enum mxc_code mxc_prompt_build(struct mxc_chat *chat, const struct mxc_prompt_input *input,
-                               struct mxc_prompt_ids *out, struct mxc_err *err) {
-    struct mxc_jinja_result result;
-    struct mxc_prompt_ids prompt = {.inside = false};
-    json_t *messages = NULL, *vars = NULL;
+/* The same around pictures: marks in place, tokens, and the layout, whose tokens become the ids. */
+static enum mxc_code encode_pictures(const struct mxc_chat *chat, const struct sights *sights,
+                                     const struct mxc_jinja_result *result, size_t length,
+                                     struct mxc_ids *ids, struct mxc_err *err) {
+    const struct mxc_encode_options options = {.parse_special = true};
+    int32_t image = mxc_vision_image_token(mxc_pictures_vision(sights->pictures));
+    struct mxc_marked marked = {0};
+    uint8_t *is_mark = NULL;
+    struct mxc_ids plain = {0};
+    struct mxc_prompt laid = {0};
     enum mxc_code code =
-        mxc_prompt_normalise(chat, input->messages, input->variables, &messages, err);
+        mxc_marks_place(sights->marks, sights->pictures, result, length, &marked, err);
+    if (code)
+        return code;
+    if ((code = mxc_tokenizer_encode(chat->tokenizer, marked.spans, marked.n_spans, options, &plain,
+                                     err)))
+        goto out;
+    is_mark = mxc_mem_zalloc(plain.count, 1);
+    if (!is_mark) {
+        code = mxc_err_nomem(err);
+        goto out;
+    }
+    /* a control token of the template's own text: what a message says never becomes one */
+    for (size_t i = 0; i < plain.count; i++)
+        is_mark[i] = (int32_t)plain.items[i] == image;
+    const struct mxc_vision_text text = {(const int32_t *)plain.items, is_mark,
+                                         (int32_t)plain.count};
+    if ((code = mxc_pictures_lay_out(sights->pictures, &text, err)))
+        goto out;
+    mxc_pictures_prompt(sights->pictures, &laid);
+    for (int32_t i = 0; i < laid.n_tokens && !code; i++)
+        if (!mxc_ids_push(ids, (uint32_t)laid.tokens[i]))
+            code = mxc_err_nomem(err);
+out:
+    mxc_marked_fini(&marked);
+    mxc_ids_fini(&plain);
+    mxc_mem_free(is_mark);
+    return code;
+}
+
+/* Renders and encodes; sights: with members, or none. */
+static enum mxc_code build(struct mxc_chat *chat, const struct mxc_prompt_input *input,
+                           const struct sights *sights, struct mxc_prompt_ids *prompt,
+                           struct mxc_err *err) {
+    struct mxc_jinja_result result;
+    json_t *messages = NULL, *vars = NULL;
+    enum mxc_code code = normalise(chat, input->messages, input->variables, sights, &messages, err);
     if (code)
         return code;
     bool generation = !input->no_generation_prompt && !input->continue_final;
@@ -350,16 +441,52 @@ enum mxc_code mxc_prompt_build(struct mxc_chat *chat, const struct mxc_prompt_in
     if (input->continue_final)
         code = cut_final(messages, &length, result.text, err);
     if (!code)
-        code = encode(chat, &result, length, &prompt.ids, err);
-    if (!code) {
-        prompt.inside = mxc_reasoning_is_open(chat->marks, (struct mxc_str){result.text, length});
-        *out = prompt;
-    } else {
-        mxc_ids_fini(&prompt.ids);
-    }
+        code = mxc_pictures_count(sights->pictures)
+                   ? encode_pictures(chat, sights, &result, length, &prompt->ids, err)
+                   : encode(chat, &result, length, &prompt->ids, err);
+    if (!code)
+        prompt->inside = mxc_reasoning_is_open(chat->marks, (struct mxc_str){result.text, length});
     mxc_jinja_result_fini(&result);
 out:
     json_decref(vars);
     json_decref(messages);
     return code;
+}
+
+/* Whether any part of the messages is a picture. */
+static bool any_picture(const json_t *messages) {
+    size_t i;
+    const json_t *message;
+    json_array_foreach(messages, i, message) {
+        if (has_picture(json_object_get(message, "content")))
+            return true;
+    }
+    return false;
+}
+
+enum mxc_code mxc_prompt_build(struct mxc_chat *chat, const struct mxc_prompt_input *input,
+                               struct mxc_prompt_ids *out, struct mxc_err *err) {
+    struct mxc_prompt_ids prompt = {.inside = false};
+    struct mxc_marks marks;
+    struct sights sights = {0};
+    enum mxc_code code = MXC_OK;
+    if (input->vision && any_picture(input->messages)) {
+        code = mxc_marks_init(&marks, chat, input->vision, input->variables, err);
+        if (code)
+            return code;
+        sights.marks = &marks;
+        code = mxc_pictures_new(input->vision, input->pictures, &sights.pictures, err);
+    }
+    if (!code)
+        code = build(chat, input, &sights, &prompt, err);
+    if (sights.marks)
+        mxc_marks_fini(&marks);
+    if (code) {
+        mxc_pictures_release(sights.pictures);
+        mxc_ids_fini(&prompt.ids);
+        return code;
+    }
+    prompt.pictures = sights.pictures;
+    *out = prompt;
+    return MXC_OK;
 }

@@ -5,19 +5,26 @@
 #define MXC_GEN_PROMPT_H
 
 #include "gen/chat.h"
+#include "gen/pictures.h"
 
 struct mxc_prompt_input {
     /* Non-empty list of {"role", "content", ...}. content: text, null, or a list of
-     * {"type": "text", "text": ...}. tool_calls may carry arguments as text or as an object. */
+     * {"type": "text", "text": ...} and pictures. tool_calls may carry arguments as text or as an
+     * object. */
     const json_t *messages;
     const json_t *variables; /* more for the template ("tools", ...), an object or NULL; wins */
     bool no_generation_prompt;
     bool continue_final; /* the last message, the assistant's, is the beginning of the answer */
+    /* How the model sees; NULL: parts that are pictures are refused. pictures: limits and policy,
+     * or NULL. */
+    const struct mxc_vision *vision;
+    const struct mxc_picture_options *pictures;
 };
 
 struct mxc_prompt_ids {
-    struct mxc_ids ids; /* release with mxc_ids_fini */
-    bool inside;        /* the prompt leaves the model inside its reasoning marks */
+    struct mxc_ids ids;            /* release with mxc_ids_fini; with pictures laid out */
+    struct mxc_pictures *pictures; /* NULL: none; release with mxc_pictures_release */
+    bool inside;                   /* the prompt leaves the model inside its reasoning marks */
 };
 
 /* *out is written on success only. MXC_E_ARG: messages that are malformed (the error names the

@@ -325,6 +325,15 @@ int32_t mxc_graph_add_position(struct mxc_graph *g, int32_t x, int32_t table, in
                                          .u.position.offset = offset});
 }
 
+int32_t mxc_graph_add_table_row(struct mxc_graph *g, int32_t x, int32_t table, int32_t row) {
+    return add_node(g, (struct mxc_node){.op = MXC_OP_ADD_POSITION,
+                                         .n_in = 1,
+                                         .in = {x},
+                                         .n_weights = 1,
+                                         .weights = {table},
+                                         .u.position = {.offset = row, .fixed = true}});
+}
+
 int32_t mxc_graph_group_norm(struct mxc_graph *g, int32_t x, int32_t weight, float eps,
                              int32_t groups) {
     return add_node(g, (struct mxc_node){.op = MXC_OP_RMS_NORM,

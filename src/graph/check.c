@@ -151,6 +151,9 @@ static enum mxc_code check_add_position(const struct context *c, struct mxc_shap
         return BAD(c, "%s does not fit an input of %d", c->g->weights[id].name, x->width);
     if (c->node->u.position.offset < 0)
         return BAD(c, "offset %d", c->node->u.position.offset);
+    if (c->node->u.position.fixed && c->node->u.position.offset >= c->g->weights[id].shape[0])
+        return BAD(c, "row %d of %s, which has %lld", c->node->u.position.offset,
+                   c->g->weights[id].name, (long long)c->g->weights[id].shape[0]);
     *out = (struct mxc_shape){x->rows, x->width};
     return MXC_OK;
 }
@@ -509,7 +512,14 @@ static enum mxc_code check_attend(const struct context *c, struct mxc_shape *out
         return MXC_OK;
     if (a->rope < 0 || a->rope >= c->g->n_ropes || c->g->ropes[a->rope].dims > a->head_dim)
         return BAD(c, "there is no rope %d for heads of %d", a->rope, a->head_dim);
-    return check_index(c, a->positions, x->rows);
+    enum mxc_code code = check_index(c, a->positions, x->rows);
+    if (code)
+        return code;
+    for (int axis = 1; axis < MXC_MAX_ROPE_AXES; axis++)
+        if (c->g->ropes[a->rope].sections[axis] && c->g->indices[a->positions].terms <= axis)
+            return BAD(c, "index %d has %d terms for more axes", a->positions,
+                       c->g->indices[a->positions].terms);
+    return MXC_OK;
 }
 
 static enum mxc_code check_cross(const struct context *c, struct mxc_shape *out) {
@@ -674,6 +684,21 @@ static void find_last_uses(struct mxc_graph *g) {
     g->values[g->logits].last_use = g->n_nodes - 1;
 }
 
+/* What hidden_out and both_ways promise. */
+static enum mxc_code check_promises(const struct mxc_graph *g, int32_t logits,
+                                    struct mxc_err *err) {
+    if (g->hidden_out && (g->values[logits].width != g->hidden || g->vocab < 1))
+        return mxc_err_set(err, MXC_E_INTERNAL,
+                           "a hidden output %d wide, where hidden is %d and the vocabulary %d",
+                           g->values[logits].width, g->hidden, g->vocab);
+    for (int32_t i = 0; g->both_ways && i < g->n_kvs; i++)
+        if (g->kvs[i].kind != MXC_KV_FULL)
+            return mxc_err_set(err, MXC_E_INTERNAL, "a window in a graph that sees both ways");
+    return g->both_ways && !g->hidden_out
+               ? mxc_err_set(err, MXC_E_INTERNAL, "an encoder with logits")
+               : MXC_OK;
+}
+
 enum mxc_code mxc_graph_finish(struct mxc_graph *g, int32_t logits, struct mxc_err *err) {
     struct mxc_graph_private *p = g->private_;
     enum mxc_code code = p->err.code;
@@ -690,6 +715,8 @@ enum mxc_code mxc_graph_finish(struct mxc_graph *g, int32_t logits, struct mxc_e
     if (!code && g->input == MXC_NONE && g->values[logits].rows.kind != MXC_ROWS_R)
         code = mxc_err_set(&local, MXC_E_INTERNAL, "the logits' rows are not the step's outputs");
     if (!code)
+        code = check_promises(g, logits, &local);
+    if (!code)
         code = check_kv_owners(g, &local);
     if (!code)
         code = finish_marks(g, &local);
@@ -703,7 +730,8 @@ enum mxc_code mxc_graph_finish(struct mxc_graph *g, int32_t logits, struct mxc_e
         return code;
     }
     g->logits = logits;
-    g->vocab = g->values[logits].width;
+    if (!g->hidden_out)
+        g->vocab = g->values[logits].width;
     find_last_uses(g);
     p->finished = true;
     return MXC_OK;

@@ -192,6 +192,7 @@ struct mxc_node {
         } softcap;
         struct {
             int32_t offset;
+            bool fixed;
         } position;
         struct {
             int32_t n_heads; /* in[0]'s width is a multiple of it */
@@ -226,6 +227,10 @@ struct mxc_graph {
     struct mxc_kv *kvs;
     int32_t n_nodes, n_values, n_weights, n_ropes, n_kvs;
     int32_t logits; /* value [R, vocab]; of a tower: its output [rows, vocab] */
+    /* Set by the family before finish: */
+    bool hidden_out; /* `logits` is [R, hidden], the last hidden rows (embeddings); the family has
+                        set vocab: token ids are below it */
+    bool both_ways;  /* an encoder: every row sees its whole text, which comes in one step */
     /* towers: */
     int32_t input; /* value of the INPUT op, MXC_NONE: a decoder */
     int32_t n_slots, n_indices, n_ranges;
@@ -237,7 +242,8 @@ struct mxc_graph {
                           of zeros), positions: any */
     } indices[MXC_MAX_INDICES];
     struct mxc_extent ranges[MXC_MAX_RANGES];
-    int32_t n_levels;      /* decoders: ADD_LEVEL ops; a spliced row is [1 + n_levels][hidden] */
+    int32_t cross_tokens; /* decoders with a CROSS store: tokens that one picture leaves, at most */
+    int32_t n_levels;     /* decoders: ADD_LEVEL ops; a spliced row is [1 + n_levels][hidden] */
     int32_t *layer_values; /* [n_layers + 2] input of layer 0, output of each layer, final norm */
     struct mxc_graph_private *private_;
 };
@@ -292,6 +298,8 @@ int32_t mxc_graph_cross(struct mxc_graph *g, int32_t q, const struct mxc_cross_a
 int32_t mxc_graph_row_mask(struct mxc_graph *g, int32_t x);
 int32_t mxc_graph_add_level(struct mxc_graph *g, int32_t x);
 int32_t mxc_graph_add_position(struct mxc_graph *g, int32_t x, int32_t table, int32_t offset);
+/* Adds the same row of the table to every row. */
+int32_t mxc_graph_add_table_row(struct mxc_graph *g, int32_t x, int32_t table, int32_t row);
 int32_t mxc_graph_rms_norm(struct mxc_graph *g, int32_t x, int32_t weight, float eps, float offset);
 /* weight: [width / groups] */
 int32_t mxc_graph_group_norm(struct mxc_graph *g, int32_t x, int32_t weight, float eps,
@@ -329,8 +337,9 @@ void mxc_graph_mark_layer_value(struct mxc_graph *g, int32_t index, int32_t valu
 /* Records a family's own error (unsupported option); later calls do nothing. */
 void mxc_graph_fail(struct mxc_graph *g, enum mxc_code code, const char *fmt, ...) MXC_PRINTF(3, 4);
 /* Checks widths, extents, use before definition and weight shapes; fills producer and last_use (the
- * logits live to the last node) and sets vocab, the logits' width; hidden is the first embed's. A
- * tower's output may have any tower rows. */
+ * logits live to the last node) and sets vocab, the logits' width (with hidden_out it is set
+ * already, and the width must be hidden); hidden is the first embed's. A tower's output may have
+ * any tower rows. */
 enum mxc_code mxc_graph_finish(struct mxc_graph *g, int32_t logits, struct mxc_err *err) MXC_MUST;
 
 /* ---- reading */

@@ -120,8 +120,9 @@ static void print_attributes(const struct mxc_node *n, FILE *out) {
         (void)fprintf(out, " heads %d", n->u.heads.n_heads);
         break;
     case MXC_OP_ADD_POSITION:
-        if (n->u.position.offset)
-            (void)fprintf(out, " offset %d", n->u.position.offset);
+        if (n->u.position.offset || n->u.position.fixed)
+            (void)fprintf(out, " %s %d", n->u.position.fixed ? "row" : "offset",
+                          n->u.position.offset);
         break;
     case MXC_OP_SOFTCAP:
         (void)fprintf(out, " cap %g", (double)n->u.softcap.cap);
@@ -213,10 +214,12 @@ static void print_rope(const struct mxc_rope *r, int32_t index, FILE *out) {
 }
 
 void mxc_graph_print(const struct mxc_graph *g, FILE *out) {
-    (void)fprintf(
-        out,
-        "graph %s: %d layers, hidden %d, vocab %d, context %" PRId64 ", %" PRIu64 " parameters\n",
-        g->family, g->n_layers, g->hidden, g->vocab, g->max_position, mxc_graph_parameters(g));
+    (void)fprintf(out,
+                  "graph %s: %d layers, hidden %d, vocab %d, context %" PRId64 ", %" PRIu64
+                  " parameters%s%s\n",
+                  g->family, g->n_layers, g->hidden, g->vocab, g->max_position,
+                  mxc_graph_parameters(g), g->hidden_out ? ", hidden output" : "",
+                  g->both_ways ? ", both ways" : "");
     for (int32_t i = 0; i < g->n_ropes; i++)
         print_rope(&g->ropes[i], i, out);
     for (int32_t i = 0; i < g->n_kvs; i++) {

@@ -32,6 +32,9 @@ enum mxc_code mxc_rope_check(const struct mxc_rope *r, struct mxc_err *err) {
     if (pairs && pairs != r->dims / 2)
         return mxc_err_set(err, MXC_E_FORMAT, "rope: sections hold %d pairs, not %d", pairs,
                            r->dims / 2);
+    if (r->restart && (!pairs || r->sections_interleaved || r->scaling != MXC_ROPE_NONE))
+        return mxc_err_set(err, MXC_E_FORMAT,
+                           "rope: only plain sections that stand apart can begin anew");
     for (int i = 0; i < r->dims / 2; i++) {
         if (r->freq_factor[i] != 0 && !positive((double)r->freq_factor[i]))
             return mxc_err_set(err, MXC_E_FORMAT, "rope: frequency factor %d is not positive", i);
@@ -75,6 +78,13 @@ enum mxc_code mxc_rope_check(const struct mxc_rope *r, struct mxc_err *err) {
 static float power(double theta, int i, int dims) {
     float exponent = (float)(2 * i) / (float)dims;
     return (float)pow((double)(float)theta, (double)exponent);
+}
+
+/* Every section as if it were alone. */
+static void restarted(const struct mxc_rope *r, float *inv_freq) {
+    for (int axis = 0; axis < MXC_MAX_ROPE_AXES; axis++)
+        for (int i = 0; i < r->sections[axis]; i++)
+            *inv_freq++ = 1.0f / power(r->theta, i, 2 * r->sections[axis]);
 }
 
 static void plain(const struct mxc_rope *r, double theta, float *inv_freq) {
@@ -155,7 +165,10 @@ void mxc_rope_frequencies(const struct mxc_rope *r, int64_t length, float *inv_f
                           float *factor) {
     switch (r->scaling) {
     case MXC_ROPE_NONE:
-        plain(r, r->theta, inv_freq);
+        if (r->restart)
+            restarted(r, inv_freq);
+        else
+            plain(r, r->theta, inv_freq);
         break;
     case MXC_ROPE_LINEAR:
         plain(r, r->theta, inv_freq);

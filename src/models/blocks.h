@@ -112,7 +112,8 @@ enum mxc_code mxc_decoder_open(struct mxc_decoder *d, struct mxc_graph *g,
                                const struct mxc_hyper_rules *rules, struct mxc_err *err) MXC_MUST;
 /* Writes layer d->layer: value in, value out. */
 typedef int32_t mxc_layer_fn(struct mxc_decoder *d, int32_t x);
-/* Embedding, layers, final norm and head, with every layer value marked, and finishes the graph.
+/* Embedding, layers, final norm and head (none with the graph's hidden_out), with every layer value
+ * marked, and finishes the graph.
  * Layers begin with the rope of d->h and the window that d->h gives them. The head is d->head when
  * the checkpoint holds it, else the embedding table. */
 enum mxc_code mxc_decoder_run(struct mxc_decoder *d, mxc_layer_fn *layer,

@@ -165,9 +165,12 @@ int32_t mxc_block_mlp(const struct mxc_decoder *d, int32_t x, int32_t residual) 
 /* Where a language model stands in a checkpoint: by itself, or inside a vision model as Hugging
  * Face (old and new) and MLX name it. */
 static const char *prefix_of(const struct mxc_weights *weights) {
-    static const char *const prefixes[] = {"model.", "language_model.model.",
-                                           "model.language_model.", "model.text_model.",
-                                           "language_model."};
+    static const char *const prefixes[] = {"model.",
+                                           "language_model.model.",
+                                           "model.language_model.",
+                                           "model.text_model.",
+                                           "language_model.",
+                                           ""};
     char name[MXC_MAX_WEIGHT_NAME];
     for (size_t i = 0; weights && i < sizeof prefixes / sizeof *prefixes; i++) {
         (void)snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
@@ -257,7 +260,9 @@ enum mxc_code mxc_decoder_run(struct mxc_decoder *d, mxc_layer_fn *layer, struct
     (void)snprintf(norm, sizeof norm, "%s%s", d->prefix, d->norm);
     x = norm_of(d, x, norm);
     mxc_graph_mark_layer_value(g, h->n_layers + 1, x);
-    return mxc_graph_finish(g, head(d, x, table), err);
+    if (g->hidden_out)
+        g->vocab = h->vocab;
+    return mxc_graph_finish(g, g->hidden_out ? x : head(d, x, table), err);
 }
 
 int32_t mxc_layer_llama(struct mxc_decoder *d, int32_t x) {

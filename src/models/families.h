@@ -28,5 +28,13 @@ extern const struct mxc_family mxc_family_ernie4_5;
 extern const struct mxc_family mxc_family_bailing_moe;
 extern const struct mxc_family mxc_family_deepseek_v3;
 extern const struct mxc_family mxc_family_gpt_oss;
+extern const struct mxc_family mxc_family_qwen2_vl;
+extern const struct mxc_family mxc_family_qwen2_5_vl;
+extern const struct mxc_family mxc_family_qwen3_vl;
+extern const struct mxc_family mxc_family_llava;
+extern const struct mxc_family mxc_family_mllama;
+extern const struct mxc_family mxc_family_gemma3;
+extern const struct mxc_family mxc_family_idefics3;
+extern const struct mxc_family mxc_family_bert;
 
 #endif

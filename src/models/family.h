@@ -32,5 +32,9 @@ enum mxc_code mxc_family_find(const struct mxc_config *config, const struct mxc_
  * caller frees *graph. */
 enum mxc_code mxc_model_graph(const struct mxc_config *config, const struct mxc_weights *weights,
                               struct mxc_graph **graph, struct mxc_err *err) MXC_MUST;
+/* The same without the head: the rows behind the final norm (graph.hidden_out), for embeddings. */
+enum mxc_code mxc_model_hidden_graph(const struct mxc_config *config,
+                                     const struct mxc_weights *weights, struct mxc_graph **graph,
+                                     struct mxc_err *err) MXC_MUST;
 
 #endif

@@ -34,6 +34,14 @@ static const struct mxc_family *const families[] = {
     &mxc_family_bailing_moe,
     &mxc_family_deepseek_v3,
     &mxc_family_gpt_oss,
+    &mxc_family_qwen2_vl,
+    &mxc_family_qwen2_5_vl,
+    &mxc_family_qwen3_vl,
+    &mxc_family_llava,
+    &mxc_family_mllama,
+    &mxc_family_gemma3,
+    &mxc_family_idefics3,
+    &mxc_family_bert,
     NULL,
 };
 
@@ -114,16 +122,18 @@ enum mxc_code mxc_models_check_weights(const struct mxc_graph *g, const struct m
     return MXC_OK;
 }
 
-enum mxc_code mxc_model_graph(const struct mxc_config *config, const struct mxc_weights *weights,
-                              struct mxc_graph **graph, struct mxc_err *err) {
+static enum mxc_code make_graph(const struct mxc_config *config, const struct mxc_weights *weights,
+                                bool hidden, struct mxc_graph **graph, struct mxc_err *err) {
     const char *source = config->from_gguf ? "GGUF metadata" : "config.json";
     const struct mxc_family *family;
     struct mxc_graph *g = NULL;
     enum mxc_code code = mxc_family_find(config, &family, err);
     if (!code)
         code = mxc_graph_new(family->name, &g, err);
-    if (!code)
+    if (!code) {
+        g->hidden_out = hidden;
         code = family->build(config, weights, g, err);
+    }
     if (code) {
         if (code != MXC_E_NOMEM)
             (void)mxc_err_context(err, "%s", source);
@@ -139,4 +149,15 @@ enum mxc_code mxc_model_graph(const struct mxc_config *config, const struct mxc_
 out:
     mxc_graph_free(g);
     return code;
+}
+
+enum mxc_code mxc_model_graph(const struct mxc_config *config, const struct mxc_weights *weights,
+                              struct mxc_graph **graph, struct mxc_err *err) {
+    return make_graph(config, weights, false, graph, err);
+}
+
+enum mxc_code mxc_model_hidden_graph(const struct mxc_config *config,
+                                     const struct mxc_weights *weights, struct mxc_graph **graph,
+                                     struct mxc_err *err) {
+    return make_graph(config, weights, true, graph, err);
 }

@@ -23,7 +23,7 @@ struct mxc_vision_cost {
 };
 
 struct mxc_vision_budget {
-    int64_t min_pixels, max_pixels; /* after resizing; 0: the model's own */
+    int64_t min_pixels, max_pixels; /* after resizing; 0: what the files say */
 };
 
 /* A picture made ready for the tower. Owned by whoever called prepare. */
@@ -45,10 +45,10 @@ struct mxc_vision_layout {
     int32_t *row_end;     /* [n_tokens], or NULL: causal */
     int32_t *cross_range; /* [2][n_tokens], or NULL: no cross attention */
     struct mxc_vision_run {
-        int32_t row0, n_rows; /* prompt rows */
+        int32_t row0, n_rows; /* prompt rows, or tokens of the CROSS store */
         int32_t picture;      /* index */
         int32_t feature0;     /* first of the picture's feature rows */
-    } * runs;                 /* ascending; empty for cross attention */
+    } * runs;                 /* ascending; of cross attention they fill the store */
     int32_t n_runs;
 };
 
@@ -60,10 +60,11 @@ enum mxc_code mxc_vision_open(const char *path, const struct mxc_config *config,
 void mxc_vision_close(struct mxc_vision *vision); /* NULL is fine */
 /* The tower's graph, every weight checked; owned by vision. */
 const struct mxc_graph *mxc_vision_tower(const struct mxc_vision *vision);
-/* The default budget: what the files say, but at most 1 megapixel where a family's limit is higher.
- */
+/* The default budget: what the files say, but at most 1 megapixel (2^20) where the limit is one of
+ * pixels (Qwen, Idefics3) and higher. Families of whole tiles (mllama, Gemma 3) keep theirs. */
 void mxc_vision_default_budget(const struct mxc_vision *vision, struct mxc_vision_budget *budget);
-/* MXC_E_ARG: a picture of that size cannot be seen (too small, too long); says why. */
+/* MXC_E_ARG: a picture of that size cannot be seen (too small, too long); says why. budget: NULL
+ * for what the files say. */
 enum mxc_code mxc_vision_measure(const struct mxc_vision *vision, int32_t width, int32_t height,
                                  const struct mxc_vision_budget *budget,
                                  struct mxc_vision_cost *cost, struct mxc_err *err) MXC_MUST;
@@ -71,20 +72,23 @@ enum mxc_code mxc_vision_prepare(const struct mxc_vision *vision, const struct m
                                  const struct mxc_vision_budget *budget,
                                  struct mxc_vision_picture *picture, struct mxc_err *err) MXC_MUST;
 void mxc_vision_picture_fini(struct mxc_vision_picture *picture);
-/* What the template writes for one picture, as token ids, before expansion: the mark that
- * mxc_vision_lay_out replaces. For most families one image token. */
+/* The token that the template writes for one picture: the mark. */
 int32_t mxc_vision_image_token(const struct mxc_vision *vision);
+/* Some families put text of their own around a picture, which becomes tokens together with its
+ * neighbours. What must stand in the rendered prompt instead of the mark's text, before the prompt
+ * is made tokens; NULL in *text: the mark stays. The text may hold the mark several times (a tile
+ * each); each is a mark to lay_out. mark: the mark token's text. The caller frees *text
+ * (mxc_mem_free). */
+enum mxc_code mxc_vision_mark_text(const struct mxc_vision *vision,
+                                   const struct mxc_vision_picture *picture, const char *mark,
+                                   char **text, struct mxc_err *err) MXC_MUST;
 /* tokens: of the rendered prompt, where is_mark[i] tells that token i came from the template's own
- * place for a picture, not from what somebody wrote (a user's "<image>" is text). The number of
- * such marks must be n_pictures (MXC_E_ARG with both numbers). encode: ids of a short text of the
- * family's own (idefics3's row and column marks), appended to ids. */
+ * place for a picture (or from mark_text), not from what somebody wrote (a user's "<image>" is
+ * text). Marks and pictures must match (MXC_E_ARG with both numbers). */
 struct mxc_vision_text {
     const int32_t *tokens;
     const uint8_t *is_mark;
     int32_t n_tokens;
-    enum mxc_code (*encode)(void *user, const char *text, int32_t *ids, int32_t max, int32_t *n,
-                            struct mxc_err *err);
-    void *encode_user;
 };
 enum mxc_code mxc_vision_lay_out(const struct mxc_vision *vision,
                                  const struct mxc_vision_text *text,

@@ -5,6 +5,7 @@
 #ifndef MXC_MODELS_VISION_FAMILY_H
 #define MXC_MODELS_VISION_FAMILY_H
 
+#include "base/buf.h"
 #include "image/preprocess.h"
 #include "models/blocks.h"
 #include "models/vision.h"

@@ -45,7 +45,7 @@ static void *numbers(const struct layout *l, int64_t n, size_t size) {
 
 /* ---- features in place of the mark */
 
-/* Calls for every mark in order: its token, its picture, and the picture's features before it. */
+/* A mark: its token, its picture, and how many of the picture's features come before its own. */
 struct place {
     int32_t token, picture, feature0, n;
 };
@@ -67,12 +67,13 @@ static bool next_place(const struct layout *l, struct place *p, int32_t *mark) {
     return true;
 }
 
-static enum mxc_code expand(struct layout *l) {
+/* keep: 1 leaves the mark in front of its features. */
+static enum mxc_code expand(struct layout *l, int32_t keep) {
     struct place p = {.token = -1};
     int64_t n = l->text->n_tokens, runs = 0;
     int32_t mark = 0, from = 0, at = 0;
     while (next_place(l, &p, &mark)) {
-        n += p.n - 1;
+        n += p.n - 1 + keep;
         runs++;
     }
     if (n > INT32_MAX)
@@ -83,9 +84,9 @@ static enum mxc_code expand(struct layout *l) {
         return MXC_E_NOMEM;
     p = (struct place){.token = -1};
     while (next_place(l, &p, &mark)) {
-        for (; from < p.token; from++)
+        for (; from < p.token + keep; from++)
             l->out.tokens[at++] = l->text->tokens[from];
-        from++;
+        from = p.token + 1;
         l->out.runs[l->out.n_runs++] = (struct mxc_vision_run){at, p.n, p.picture, p.feature0};
         for (int32_t i = 0; i < p.n; i++)
             l->out.tokens[at++] = l->v->image_token;
@@ -139,8 +140,8 @@ static enum mxc_code both_ways(struct layout *l) {
     return MXC_OK;
 }
 
-/* Picture marks of Gemma 3 stand before the picture's tokens, and its end after them. */
-static enum mxc_code expand_between(struct layout *l) {
+/* Gemma 3's mark stays in front of the picture's tokens, and the picture's end follows them. */
+static enum mxc_code check_ends(const struct layout *l) {
     const struct mxc_vision_text *text = l->text;
     for (int32_t i = 0; i < text->n_tokens; i++) {
         if (text->is_mark[i] &&
@@ -148,28 +149,7 @@ static enum mxc_code expand_between(struct layout *l) {
             return mxc_err_set(l->err, MXC_E_INTERNAL,
                                "token %d: a picture's start without its end", i);
     }
-    enum mxc_code code = expand(l);
-    if (code)
-        return code;
-    /* the mark goes back in front of its run: one more token each */
-    int32_t n = l->out.n_tokens, at = n + l->out.n_runs;
-    int32_t *tokens = numbers(l, (int64_t)n + l->out.n_runs, sizeof *tokens);
-    if (!tokens)
-        return MXC_E_NOMEM;
-    for (int32_t r = l->out.n_runs; r >= 0; r--) {
-        int32_t from = r ? l->out.runs[r - 1].row0 : 0;
-        at -= n - from;
-        memcpy(tokens + at, l->out.tokens + from, (size_t)(n - from) * sizeof *tokens);
-        n = from;
-        if (!r)
-            break;
-        l->out.runs[r - 1].row0 = at;
-        tokens[--at] = l->v->mark_token;
-    }
-    mxc_mem_free(l->out.tokens);
-    l->out.tokens = tokens;
-    l->out.n_tokens += l->out.n_runs;
-    return both_ways(l);
+    return MXC_OK;
 }
 
 /* ---- the CROSS store */
@@ -231,14 +211,16 @@ static enum mxc_code fill(struct layout *l) {
     case MXC_LAYOUT_CROSS:
         return cross(l);
     case MXC_LAYOUT_BOTH_WAYS:
-        return expand_between(l);
+        if ((code = check_ends(l)) || (code = expand(l, 1)))
+            return code;
+        return both_ways(l);
     case MXC_LAYOUT_MROPE:
-        code = expand(l);
+        code = expand(l, 0);
         return code ? code : three_axes(l);
     case MXC_LAYOUT_PLAIN:
         break;
     }
-    return expand(l);
+    return expand(l, 0);
 }
 
 enum mxc_code mxc_vision_lay_out(const struct mxc_vision *vision,

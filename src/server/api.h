@@ -15,6 +15,12 @@ enum mxc_code mxc_get_model(struct mxc_exchange *x, struct mxc_fault *fault);
 enum mxc_code mxc_get_props(struct mxc_exchange *x, struct mxc_fault *fault);
 enum mxc_code mxc_get_slots(struct mxc_exchange *x, struct mxc_fault *fault);
 enum mxc_code mxc_get_lora(struct mxc_exchange *x, struct mxc_fault *fault);
+/* ---- page/page.c */
+enum mxc_code mxc_get_page(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_get_page_file(struct mxc_exchange *x, struct mxc_fault *fault);
+/* ---- api_embeddings.c */
+enum mxc_code mxc_post_embeddings(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_post_embedding(struct mxc_exchange *x, struct mxc_fault *fault);
 /* ---- openapi.c */
 enum mxc_code mxc_get_openapi(struct mxc_exchange *x, struct mxc_fault *fault);
 /* ---- api_chat.c, api_completions.c */

@@ -542,6 +542,23 @@ static void reply_options(struct mxc_exchange *x) {
     mxc_reply_static(x, 204, "", "", 0);
 }
 
+/* GET of the prefix without a slash behind it: addresses in the page are relative to the slash. */
+static bool reply_bare_prefix(struct mxc_exchange *x, const char *url, const char *method) {
+    const char *prefix = x->server->options.prefix;
+    char to[512];
+    if (!prefix || !*prefix || strcmp(url, prefix) != 0 ||
+        (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0))
+        return false;
+    const char *slash = strrchr(prefix, '/');
+    int n = snprintf(to, sizeof to, "./%s/", slash ? slash + 1 : prefix);
+    if (n < 0 || (size_t)n >= sizeof to)
+        return false;
+    x->method = "GET";
+    mxc_reply_header(x, "Location", to);
+    mxc_reply_static(x, 308, "", "", 0);
+    return true;
+}
+
 static enum MHD_Result on_headers(struct mxc_front *http, struct mxc_exchange *x, const char *url,
                                   const char *method) {
     struct mxc_exchange_private *p = x->private;
@@ -551,6 +568,8 @@ static enum MHD_Result on_headers(struct mxc_front *http, struct mxc_exchange *x
         return MHD_NO;
     x->path = copy ? copy : "";
     set_deadline(x, http->server->options.body_ms);
+    if (reply_bare_prefix(x, url, method))
+        return MHD_YES;
     if (!strcmp(method, "OPTIONS")) {
         x->method = "OPTIONS";
         reply_options(x);

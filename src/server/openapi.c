@@ -34,6 +34,9 @@ static const struct {
               {"/completion", MXC_FIELDS_LLAMA, "prompt"},
               {"/completions", MXC_FIELDS_LLAMA, "prompt"},
               {"/infill", MXC_FIELDS_LLAMA, NULL},
+              {"/v1/embeddings", MXC_FIELDS_EMBED, "input"},
+              {"/embedding", MXC_FIELDS_EMBED, NULL},
+              {"/embeddings", MXC_FIELDS_EMBED, NULL},
               {"/tokenize", 0, "content"},
               {"/detokenize", 0, "tokens"},
               {"/apply-template", 0, "messages"}};

@@ -99,7 +99,7 @@ static bool is_neutral(const json_t *value, const json_t *neutral) {
     return json_equal(value, neutral);
 }
 
-static enum mxc_code check_refused(const json_t *json, unsigned fields, struct mxc_fault *fault) {
+enum mxc_code mxc_params_refused(const json_t *json, unsigned fields, struct mxc_fault *fault) {
     static const struct {
         unsigned fields;
         const char *name, *neutral, *instead;
@@ -397,7 +397,7 @@ enum mxc_code mxc_params_init(struct mxc_exchange *x, const json_t *json, enum m
     mxc_host_sampling(x->server->host, p->model, &r->sampling);
     code = read_sampling(json, fields, &r->sampling, fault);
     if (!code)
-        code = check_refused(json, fields, fault);
+        code = mxc_params_refused(json, fields, fault);
     if (!code)
         code = read_switches(json, fields, p, fault);
     if (!code)

@@ -10,7 +10,14 @@
 enum { MXC_MAX_CHOICES = 32, MXC_MAX_PROMPTS = 256 };
 
 /* Which spellings of a route are read. */
-enum mxc_fields_of { MXC_FIELDS_CHAT = 1, MXC_FIELDS_COMPLETION = 2, MXC_FIELDS_LLAMA = 4 };
+enum mxc_fields_of {
+    MXC_FIELDS_CHAT = 1,
+    MXC_FIELDS_COMPLETION = 2,
+    MXC_FIELDS_LLAMA = 4,
+    MXC_FIELDS_MESSAGES = 8,   /* read by anthropic_read.c */
+    MXC_FIELDS_RESPONSES = 16, /* read by responses_read.c */
+    MXC_FIELDS_EMBED = 32      /* read by api_embeddings.c */
+};
 
 struct mxc_params {
     int model; /* index in the host */
@@ -33,5 +40,8 @@ enum mxc_code mxc_params_model(struct mxc_exchange *x, const json_t *json, int *
 enum mxc_code mxc_params_init(struct mxc_exchange *x, const json_t *json, enum mxc_fields_of fields,
                               struct mxc_params *params, struct mxc_fault *fault) MXC_MUST;
 void mxc_params_fini(struct mxc_params *params);
+/* MXC_E_UNSUPPORTED: a field that is known and refused asks for something. init checks it. */
+enum mxc_code mxc_params_refused(const json_t *json, unsigned fields,
+                                 struct mxc_fault *fault) MXC_MUST;
 
 #endif

@@ -13,13 +13,21 @@ struct fake_model {
     /* knobs */
     uint64_t fail_run_at; /* this run (1 = first) fails; 0: none */
     int32_t nan_token;    /* rows of this token yield NaN; -1: none */
+    int tower_pieces;     /* steps that a tower takes; 0: the model has no eye */
+    int fail_tower_at;    /* this tower (1 = first) fails in its last step; 0: none */
     /* what was seen */
     uint64_t n_runs, n_copies;
     int32_t most_rows, most_spans;
     int32_t last_rows, last_spans, last_out;
     int bad; /* broken contracts */
     int n_states;
+    int n_towers, n_live_towers; /* started; not freed */
 };
+
+/* What the fake tower makes of a number of its input. */
+static inline float fake_feature(float x) {
+    return 2 * x + 1;
+}
 
 extern const struct mxc_backend_ops fake_backend;
 /* full: with a full KV kind; window > 0: with a window kind. */

@@ -107,7 +107,7 @@ static void random_walk(uint64_t seed, int32_t full, int32_t window_blocks, int3
         struct sequence *other = &all[mxc_rng_next(&rng) % N_SEQUENCES];
         struct mxc_block_source source = source_of(s);
         if (!s->live) {
-            assert_int_equal(mxc_table_init(&s->table, &b, MAX_TOKENS, NULL), MXC_OK);
+            assert_int_equal(mxc_table_init(&s->table, &b, MAX_TOKENS, 0, NULL), MXC_OK);
             s->live = true;
             s->salt = mxc_rng_next(&rng) % 2;
             s->no_cut_from = 32 * (int32_t)(mxc_rng_next(&rng) % 8) + 27;

@@ -222,7 +222,8 @@ static void estimates_and_errors(void **state) {
     assert_int_equal(one.kv, one.kv_per_token * 1024);
     assert_int_equal(one.kv, one.kv_kinds[MXC_KV_FULL]);
     assert_true(one.weights > 100000 && one.activations > 0);
-    assert_int_equal(one.total, one.weights + one.kv + one.activations);
+    assert_int_equal(one.total, one.weights + one.kv + one.activations + one.overhead);
+    assert_true(one.overhead > 1 << 20);
     assert_int_equal(mxc_checkpoint_estimate(c, &options, 0, 1, &one, &err), MXC_E_ARG);
     options.backend = "abacus";
     assert_int_equal(mxc_checkpoint_estimate(c, &options, 10, 1, &one, &err), MXC_E_UNSUPPORTED);

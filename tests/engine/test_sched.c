@@ -635,7 +635,8 @@ static void images(void **state) {
     o.prefill_rows = 16;
     struct mxc_engine *e = engine_of(&m, &o);
     memset(s, 0, sizeof s);
-    struct mxc_embed_run run[2] = {{40, 50, rows[0], {1}}, {40, 50, rows[1], {2}}};
+    struct mxc_embed_run run[2] = {{.row0 = 40, .n_rows = 50, .rows = rows[0], .digest = {1}},
+                                   {.row0 = 40, .n_rows = 50, .rows = rows[1], .digest = {2}}};
     static const int image_of[] = {0, 1, 0, 1, 0, 0};
     struct mxc_request_params params;
     mxc_request_params_init(&params);
@@ -690,7 +691,7 @@ static void images(void **state) {
     row_end[10] = 11;
     run[0].row0 = 190;
     assert_int_equal(mxc_engine_submit(e, &p, &params, &id, &err), MXC_E_ARG);
-    run[0] = (struct mxc_embed_run){20, 100, rows[0], {3}};
+    run[0] = (struct mxc_embed_run){.row0 = 20, .n_rows = 100, .rows = rows[0], .digest = {3}};
     for (int i = 20; i < 120; i++)
         row_end[i] = 120;
     assert_int_equal(mxc_engine_submit(e, &p, &params, &id, &err), MXC_E_LIMIT);
@@ -724,7 +725,7 @@ static void out_of_memory(void **state) {
     assert_int_equal(m.n_states, 1);
     struct mxc_logit_bias bias = {3, 1};
     float rows[FAKE_HIDDEN * 4] = {0};
-    struct mxc_embed_run run = {0, 4, rows, {0}};
+    struct mxc_embed_run run = {.row0 = 0, .n_rows = 4, .rows = rows};
     int32_t stop = 5;
     struct mxc_request_params params;
     struct sink sink = {0};

@@ -51,6 +51,8 @@ static inline size_t mutate_part(uint8_t *data, size_t size, size_t max_size, un
     }
     size_t i = seed % n, begin = starts[i], end = i + 1 < n ? starts[i + 1] - skip : size;
     size_t rest = size - end, room = max_size - begin - rest;
+    if (!room)
+        return LLVMFuzzerMutate(data, size, max_size);
     uint8_t *part = malloc(room + 1), *tail = malloc(rest + 1);
     if (!part || !tail || end - begin > room)
         abort();

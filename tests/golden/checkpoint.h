@@ -40,12 +40,13 @@ struct golden_case {
     int32_t *greedy, n_greedy;
     const float *logits; /* [n_rows][vocab] */
     int32_t *rows, n_rows;
-    const float *layer_l2; /* [n_layers + 2][n_l2], of all rows or of `rows` */
+    const float *layer_l2; /* [n_layers + 2][n_l2], of all rows or of `rows`; n_l2 0: not given */
     int32_t n_l2;
 };
 
 void checkpoint_open(struct checkpoint *c, const char *name);
 void checkpoint_close(struct checkpoint *c);
+/* Of a model that sees, the cases without pictures. */
 int32_t checkpoint_cases(const struct checkpoint *c);
 void checkpoint_case(const struct checkpoint *c, int32_t index, struct golden_case *out);
 void golden_case_fini(struct golden_case *out);

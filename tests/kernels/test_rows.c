@@ -93,6 +93,8 @@ static double activation(enum mxc_act act, double g) {
         return 0.5 * g * erfc(-g * 0.70710678118654752440);
     case MXC_ACT_GELU_TANH:
         return 0.5 * g * (1 + tanh(0.79788456080286535588 * (g + 0.044715 * g * g * g)));
+    case MXC_ACT_GELU_QUICK:
+        return g / (1 + exp(-(double)1.702f * g));
     default:
         return g > 0 ? g : 0;
     }

@@ -42,4 +42,11 @@ const struct mxc_backend_ops mxc_backend_cpu = {.name = "cpu",
                                                 .state_copy = mxc_cpu_state_copy,
                                                 .state_export = mxc_cpu_state_export,
                                                 .state_import = mxc_cpu_state_import,
-                                                .run = mxc_cpu_run};
+                                                .run = mxc_cpu_run,
+                                                .state_put = mxc_cpu_state_put,
+                                                .tower_new = mxc_cpu_tower_new,
+                                                .tower_step = mxc_cpu_tower_step,
+                                                .tower_tap = mxc_cpu_tower_tap,
+                                                .tower_output = mxc_cpu_tower_output,
+                                                .tower_free = mxc_cpu_tower_free,
+                                                .tower_bytes = mxc_cpu_tower_bytes};

@@ -6,6 +6,10 @@
  *   step.c      checks a step, cuts attention into tiles
  *   exec.c      one team run walks the ops; op_*.c do them, moe_route.c chooses experts
  *   state.c     KV pages
+ * and of a tower, whose rows all come at once:
+ *   tower_plan.c   ops -> segments that tiles of rows go through, places of values
+ *   tower.c        checks an input, takes memory for it
+ *   tower_exec.c   walks tiles and ops within a budget
  * A program is walked by every worker; an op ends with a barrier unless it is the last. Rows and
  * workers never change the arithmetic of a row: workers split output strips, rows or (tile, head)
  * pairs, and what they split is computed by kernels that promise equal bits (kernels/kernels.h). */
@@ -22,7 +26,8 @@ enum {
     MXC_CPU_LINE = 64,                     /* bytes of a cache line */
     MXC_CPU_LINE_FLOATS = 16,              /* numbers of a cache line */
     MXC_CPU_SMALL_ROWS = MXC_PREPARE_TILE, /* up to here every worker prepares all rows itself */
-    MXC_CPU_GLU_FLOATS = 65536 /* a worker's gate and up numbers before they are combined */
+    MXC_CPU_GLU_FLOATS = 65536, /* a worker's gate and up numbers before they are combined */
+    MXC_CPU_TOWER_ROWS = 384    /* most rows of a tower that go through its ops together */
 };
 
 struct mxc_backend {
@@ -62,6 +67,16 @@ enum mxc_cpu_op_kind {
     MXC_CPU_GATE,
     MXC_CPU_UNIT_COLUMNS,
     MXC_CPU_ADD,
+    MXC_CPU_TANH_SCALE,
+    MXC_CPU_ROW_MASK,
+    MXC_CPU_ADD_LEVEL,
+    MXC_CPU_INPUT, /* towers: no work, nor has MERGE any */
+    MXC_CPU_LOOKUP,
+    MXC_CPU_GATHER,
+    MXC_CPU_MEAN_ROWS,
+    MXC_CPU_CONCAT,
+    MXC_CPU_ATTEND,
+    MXC_CPU_MERGE,
     MXC_CPU_SELECT,
     MXC_CPU_COPY,
     MXC_CPU_COMPACT /* moves the step's output rows of a value to its front */
@@ -91,17 +106,41 @@ struct mxc_cpu_place {
     bool used;
 };
 
+/* Towers: where a value stands. TILE: in a piece of memory that holds one tile of rows; the other
+ * kinds hold all rows. */
+enum mxc_cpu_home { MXC_CPU_TILE, MXC_CPU_FULL, MXC_CPU_BORROWED, MXC_CPU_RESULT };
+struct mxc_cpu_tower_value {
+    enum mxc_cpu_home home;
+    int32_t root;        /* the value whose numbers it sees: a MERGE moves nothing */
+    int32_t alias;       /* root whose place it takes over, row by row */
+    int32_t first, last; /* ops; -1: not in this program */
+    int32_t first_segment, last_segment;
+    int32_t scattered; /* last segment that reads its rows in another order; -1: none */
+};
+
+/* Towers: ops [op0, op1) that every tile of rows goes through before the next tile. Rows are those
+ * of the slot. */
+struct mxc_cpu_segment {
+    int32_t op0, op1, slot, tile;
+    bool attend; /* one ATTEND: all rows at once */
+};
+
 struct mxc_cpu_program {
     struct mxc_cpu_op *ops;
     int32_t n_ops, n_tail;        /* the last n_tail ops only serve output rows */
     struct mxc_cpu_place *places; /* [graph->n_values] */
-    size_t arena_bytes;
-    uint8_t *arena; /* NULL until allocated */
+    size_t arena_bytes;           /* tower: of one tile */
+    uint8_t *arena;               /* NULL until allocated; tower: always */
+    /* towers */
+    struct mxc_cpu_segment *segments;
+    int32_t n_segments;
+    struct mxc_cpu_tower_value *values; /* [graph->n_values] */
 };
 
 /* One attention node: its class (schedule) and where its pages are in a state. */
 struct mxc_cpu_attention {
     const struct mxc_node *node;
+    struct mxc_attn_attr attr; /* of a CROSS too */
     int32_t class_;
     size_t page_bytes;   /* one KV head's page */
     size_t block_bytes;  /* pages of all KV heads */
@@ -184,13 +223,15 @@ struct mxc_plan {
     struct mxc_backend *backend;
     const struct mxc_graph *graph;
     const struct mxc_kernels *kernels;
-    bool exact;
+    bool exact, tower;
     enum mxc_kv_type kv_type;
     int32_t max_rows, max_out, max_spans;
 
     struct mxc_cpu_weight *weights; /* [graph->n_weights] */
     struct mxc_cpu_slice *slices;
     size_t n_slices;
+    struct mxc_tensor *flats; /* tensors that are seen under another shape */
+    size_t n_flats;
     uint8_t *packed;
     size_t packed_bytes;
     float *vectors;
@@ -250,7 +291,72 @@ struct mxc_cpu_run {
     const struct mxc_out *out;
     const struct mxc_cpu_program *program;
     float *tap_rows; /* [max_rows][widest named value]; NULL: no tap */
+    /* a tower's, each worker has its own */
+    struct mxc_tower *tower; /* NULL: a decoder's step */
+    int32_t row0, n_rows;    /* the tile, in rows of the segment's slot */
 };
+
+/* ---- towers */
+
+/* Keys that overlapping ranges see are a component: it has pages of its own, from its first row on,
+ * so that what stands before it changes nothing. Tiles are rows of one component that see the same
+ * chunks. */
+struct mxc_cpu_component {
+    int32_t row0, n_rows; /* keys */
+    int32_t page0;        /* counted over all components */
+    int32_t tile0;        /* its tiles are [tile0, next one's) of the order */
+};
+struct mxc_cpu_row_tile {
+    int32_t row0, n_rows, component;
+};
+struct mxc_cpu_range {
+    struct mxc_cpu_component *components; /* [n_components + 1] */
+    struct mxc_cpu_row_tile *tiles;       /* [n_tiles] */
+    int32_t *order;                       /* [n_tiles] by component */
+    int32_t n_components, n_tiles, pages; /* pages: that one head has room for */
+};
+
+/* Angles of a rope at an index. */
+struct mxc_cpu_angles {
+    int32_t rope, positions;
+    float *cos, *sin; /* [rows][half] */
+};
+
+/* Where a run stands. */
+struct mxc_cpu_cursor {
+    int32_t segment, row0, op;       /* op: from the segment's first */
+    int32_t head0, component0, item; /* ATTEND */
+    bool packed;
+};
+
+struct mxc_tower {
+    struct mxc_plan *plan;
+    const struct mxc_cpu_program *program;
+    struct mxc_tower_input input;
+    uint8_t *memory; /* all of the rest */
+    size_t bytes;
+    uint8_t *tile, *full;
+    float *result;
+    size_t *places; /* [n_values] of FULL roots, into full */
+    struct mxc_cpu_range ranges[MXC_MAX_RANGES];
+    struct mxc_cpu_angles *angles; /* [n_angles] */
+    int32_t n_angles;
+    uint8_t *pages;    /* [heads at once][pages] */
+    int32_t *identity; /* [pages] 0, 1, 2, ... */
+    struct mxc_cpu_cursor cursor;
+    bool done;
+    mxc_tap_fn *tap;
+    void *tap_user;
+    float *tap_rows;
+};
+
+/* Hands out pieces of one region; with base NULL it only counts. */
+struct mxc_cpu_cutter {
+    uint8_t *base;
+    size_t used;
+    bool overflow;
+};
+void *mxc_cpu_cut(struct mxc_cpu_cutter *cutter, size_t count, size_t size, size_t align);
 
 /* ---- weights.c */
 /* Resolves every weight and decides layouts; fills plan->weights and slices (all but data),
@@ -282,6 +388,18 @@ enum mxc_code mxc_cpu_program_build(struct mxc_cpu_program *program, const struc
 enum mxc_code mxc_cpu_program_allocate(struct mxc_cpu_program *program,
                                        struct mxc_err *err) MXC_MUST;
 void mxc_cpu_program_fini(struct mxc_cpu_program *program);
+/* Values that an op reads, prepared rows of a LINEAR with them; returns how many. */
+int mxc_cpu_op_reads(const struct mxc_cpu_op *op, int32_t values[MXC_MAX_IN + 2]);
+
+/* ---- tower_plan.c */
+/* Cuts a tower's ops into segments and finds homes, row strides and places of tile values. fuse:
+ * values may share places; else named ones are kept to the end. */
+enum mxc_code mxc_cpu_tower_layout(struct mxc_cpu_program *program, const struct mxc_plan *plan,
+                                   bool fuse, struct mxc_err *err) MXC_MUST;
+/* Places of FULL values for a number of rows per slot: offsets [n_values] (of roots) and the bytes
+ * of all. false: out of memory or of range. */
+bool mxc_cpu_tower_place(const struct mxc_cpu_program *program, const struct mxc_graph *graph,
+                         const int32_t *n_rows, size_t *offsets, size_t *bytes);
 
 /* ---- step.c */
 /* Checks a step against plan and state and makes tables and schedules for it. */
@@ -291,6 +409,10 @@ enum mxc_code mxc_cpu_step_begin(struct mxc_plan *plan, const struct mxc_state *
 /* Keys [*begin, *end) that a row of a span sees. */
 void mxc_cpu_row_keys(const struct mxc_step *step, const struct mxc_span *span, int32_t row,
                       int32_t window, int32_t *begin, int32_t *end);
+/* The same by class; a row with no tokens of the CROSS store sees all of them (with equal
+ * weight). */
+void mxc_cpu_class_keys(const struct mxc_cpu_class *class_, const struct mxc_step *step,
+                        const struct mxc_span *span, int32_t row, int32_t *begin, int32_t *end);
 
 /* ---- exec.c */
 enum mxc_code mxc_cpu_run(struct mxc_plan *plan, struct mxc_state *state,
@@ -306,6 +428,8 @@ bool mxc_cpu_take(const struct mxc_cpu_worker *worker, int32_t ticket, int32_t n
 void mxc_cpu_split(const struct mxc_cpu_worker *worker, int32_t n, int32_t unit, int32_t *begin,
                    int32_t *end);
 static inline int32_t mxc_cpu_op_rows(const struct mxc_cpu_run *run, const struct mxc_cpu_op *op) {
+    if (run->tower)
+        return run->n_rows / run->plan->graph->values[op->out].rows.divisor;
     return op->rows_out ? run->step->n_out : run->step->n_rows;
 }
 static inline void mxc_cpu_barrier(const struct mxc_cpu_worker *worker) {
@@ -328,6 +452,52 @@ int32_t mxc_cpu_turn(const struct mxc_cpu_worker *worker, int32_t m, int32_t n_u
 void mxc_cpu_op_heads(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
 void mxc_cpu_op_moe(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
 void mxc_cpu_op_attention(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
+/* The step's splice at a row, or NULL. */
+const float *mxc_cpu_find_splice(const struct mxc_step *step, int32_t row);
+/* Tokens of the CROSS store that a row sees; false: none, its range is empty. */
+bool mxc_cpu_cross_keys(const struct mxc_step *step, int32_t row, int32_t *begin, int32_t *end);
+void mxc_cpu_op_lookup(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
+void mxc_cpu_op_gather(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
+void mxc_cpu_op_mean_rows(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
+void mxc_cpu_op_concat(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
+
+/* ---- op_attend.c */
+/* Heads whose K and V are kept in pages at once, and pages of one head for a number of rows. */
+int32_t mxc_cpu_attend_heads(const struct mxc_plan *plan, const struct mxc_attend_attr *attr,
+                             int32_t pages);
+int32_t mxc_cpu_attend_pages(int32_t rows);
+/* What is done at once of an ATTEND: some heads, the components whose pages fit. */
+struct mxc_cpu_attend {
+    int32_t head0, n_heads;
+    int32_t component0, component1;
+    int32_t item0, item1; /* of (head, tile) pairs */
+};
+/* K and V of the heads and components into pages; then items, taken from a ticket. */
+void mxc_cpu_attend_pack(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op,
+                         const struct mxc_cpu_attend *what);
+void mxc_cpu_attend_items(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op,
+                          const struct mxc_cpu_attend *what);
+
+/* ---- tower.c */
+enum mxc_code mxc_cpu_tower_new(struct mxc_plan *plan, const struct mxc_tower_input *input,
+                                struct mxc_tower **tower, struct mxc_err *err) MXC_MUST;
+const float *mxc_cpu_tower_output(const struct mxc_tower *tower, int32_t *rows);
+void mxc_cpu_tower_free(struct mxc_tower *tower);
+uint64_t mxc_cpu_tower_bytes(const struct mxc_plan *plan, const struct mxc_tower_input *input);
+enum mxc_code mxc_cpu_tower_tap(struct mxc_tower *tower, mxc_tap_fn *tap, void *user,
+                                struct mxc_err *err) MXC_MUST;
+/* Row `row0` (of the slot) of a value, and its row stride. A TILE value: where the tile begins. */
+float *mxc_cpu_tower_value(const struct mxc_tower *tower, int32_t value, int32_t row0, size_t *ld);
+/* Rows of an extent in this input. */
+static inline int32_t mxc_cpu_tower_rows(const struct mxc_tower_input *input,
+                                         struct mxc_extent extent) {
+    return input->n_rows[extent.slot] / extent.divisor;
+}
+
+/* ---- tower_exec.c */
+enum mxc_code mxc_cpu_tower_step(struct mxc_tower *tower, uint64_t budget, bool *done,
+                                 struct mxc_err *err) MXC_MUST;
+void mxc_cpu_tower_angles(struct mxc_tower *tower);
 
 /* ---- moe_route.c */
 /* Experts and shares of one row, top_k of each; bias may be NULL. Uses moe->scores and taken. */
@@ -347,6 +517,9 @@ enum mxc_code mxc_cpu_state_export(struct mxc_state *state, enum mxc_kv_kind kin
                                    void *bytes, struct mxc_err *err) MXC_MUST;
 enum mxc_code mxc_cpu_state_import(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,
                                    const void *bytes, struct mxc_err *err) MXC_MUST;
+enum mxc_code mxc_cpu_state_put(struct mxc_state *state, const int32_t *blocks, int32_t token0,
+                                int32_t n, const float *rows, size_t ld,
+                                struct mxc_err *err) MXC_MUST;
 /* The pages of one attention node: page of (block, KV head) is at + block * block_bytes + head *
  * page_bytes. */
 static inline uint8_t *mxc_cpu_state_pages(const struct mxc_state *state,

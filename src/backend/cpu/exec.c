@@ -8,6 +8,8 @@
 #include <string.h>
 
 float *mxc_cpu_value(const struct mxc_cpu_run *run, int32_t value, size_t *ld) {
+    if (run->tower)
+        return mxc_cpu_tower_value(run->tower, value, run->row0, ld);
     const struct mxc_cpu_place *place = &run->program->places[value];
     *ld = (size_t)place->ld;
     if (value == run->plan->graph->logits)
@@ -53,6 +55,9 @@ static void do_op(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op) {
         break;
     case MXC_CPU_MOE:
         mxc_cpu_op_moe(worker, op);
+        break;
+    case MXC_CPU_CONCAT:
+        mxc_cpu_op_concat(worker, op);
         break;
     case MXC_CPU_COMPACT:
         mxc_cpu_op_compact(worker, op);

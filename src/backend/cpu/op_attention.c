@@ -1,7 +1,8 @@
 /* ATTENTION: K rows are normed, rotated and appended with their V rows; then tiles of (token, query
  * head) columns attend to the pages of their KV head. q is normed and rotated where it is used, so
  * the input value stays as it is; a norm over all heads needs only a factor per row, which workers
- * compute first. Over a latent, K is the latent and V its first numbers.
+ * compute first. Over a latent, K is the latent and V its first numbers. A CROSS appends nothing:
+ * its pages were filled by state_put.
  *
  * Three ways to share, chosen per step (step.c), all with equal results: a worker appends and
  * attends for KV heads of its own; or pages are appended by their owners, workers meet, and take
@@ -41,10 +42,12 @@ static struct job make_job(struct mxc_cpu_worker *worker, const struct mxc_cpu_o
                       .plan = plan,
                       .step = run->step,
                       .attention = &plan->attentions[op->attention],
-                      .attr = &op->node->u.attn,
-                      .q_norm = vector(plan, op->node, 0),
-                      .k_norm = vector(plan, op->node, 1),
-                      .sinks = vector(plan, op->node, 2)};
+                      .q_norm = vector(plan, op->node, 0)};
+    job.attr = &job.attention->attr;
+    if (op->node->op == MXC_OP_ATTENTION) {
+        job.k_norm = vector(plan, op->node, 1);
+        job.sinks = vector(plan, op->node, 2);
+    }
     job.class = &plan->classes[job.attention->class_];
     job.schedule = &plan->schedules[job.attention->class_];
     job.rope = job.attr->rope == MXC_NONE ? NULL : &plan->ropes[job.attr->rope];
@@ -220,21 +223,23 @@ static void make_group(const struct job *job, const struct mxc_cpu_tile *tile, i
                             .begin = group->begin,
                             .end = group->end,
                             .softcap = job->attr->softcap};
+    static const float zero[MXC_ATTN_MAX_DIM];
     for (int32_t t = 0, c = 0; t < tile->n_rows; t++) {
         int32_t row = tile->row0 + t, begin, end;
+        bool even = job->class->kind == MXC_KV_CROSS && /* equal weights: no score but 0 */
+                    !mxc_cpu_cross_keys(job->step, row, &begin, &end);
         struct head q = {.x = job->q + (size_t)row * job->ld_q +
                               (size_t)group->first_head * job->dim,
                          .norm = job->q_norm,
                          .row = row,
                          .number = group->first_head};
-        mxc_cpu_row_keys(job->step, &job->step->spans[tile->span], row, job->class->window, &begin,
-                         &end);
+        mxc_cpu_class_keys(job->class, job->step, &job->step->spans[tile->span], row, &begin, &end);
         for (int32_t g = 0; g < per_token; g++, c++, q.x += job->dim, q.number++) {
             group->begin[c] = begin;
             group->end[c] = end;
-            job->plan->kernels->prepare_q[job->plan->kv_type](query + (size_t)c * q_bytes,
-                                                              turned(job, &q), job->attr->head_dim,
-                                                              job->attr->scale);
+            job->plan->kernels->prepare_q[job->plan->kv_type](
+                query + (size_t)c * q_bytes, even ? zero : turned(job, &q), job->attr->head_dim,
+                job->attr->scale);
         }
     }
 }
@@ -317,19 +322,23 @@ static void take_items(const struct job *job, const struct mxc_cpu_op *op) {
 void mxc_cpu_op_attention(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op) {
     struct job job = make_job(worker, op);
     bool append_only = op->append_only && !worker->run->step->n_out;
+    bool cross = job.class->kind == MXC_KV_CROSS; /* keys are there */
     if (job.attr->qk_norm == MXC_QK_RMS_WHOLE && (job.q_norm || job.k_norm))
         find_factors(&job);
     if (!job.schedule->own_heads) {
-        append_pages(&job);
+        if (!cross)
+            append_pages(&job);
         if (append_only)
             return;
-        mxc_cpu_barrier(worker);
+        if (!cross)
+            mxc_cpu_barrier(worker);
         take_items(&job, op);
         return;
     }
     int32_t head0, head1;
     mxc_cpu_split(worker, job.attr->n_kv_heads, 1, &head0, &head1);
-    append_heads(&job, head0, head1);
+    if (!cross)
+        append_heads(&job, head0, head1);
     if (append_only)
         return;
     for (int32_t heads = head0 * job.class->n_subs; heads < head1 * job.class->n_subs; heads++)

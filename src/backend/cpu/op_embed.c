@@ -1,12 +1,16 @@
 /* EMBED, and the RoPE tables of a step: what depends on tokens and positions only. Rows of the
- * embedding are decoded from the mapped checkpoint; spliced rows are copied. Angles are rounded to
- * f32 before cos and sin, as the reference does. */
+ * embedding are decoded from the mapped checkpoint; spliced rows are copied. A read brings in the
+ * pages around it, too, so all of the table would be resident after some thousand tokens; its pages
+ * are let go at every DROP_EVERY-th position of a sequence. Angles are rounded to f32 before cos
+ * and sin, as the reference does. */
 #include "backend/cpu/cpu.h"
 
 #include <math.h>
 #include <string.h>
 
-static const float *find_splice(const struct mxc_step *step, int32_t row) {
+enum { DROP_EVERY = 64 };
+
+const float *mxc_cpu_find_splice(const struct mxc_step *step, int32_t row) {
     int32_t low = 0, high = step->n_splices;
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
@@ -29,7 +33,7 @@ void mxc_cpu_op_embed(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op
     mxc_cpu_split(worker, run->step->n_rows, 1, &begin, &end);
     for (int32_t row = begin; row < end; row++) {
         float *y = out + (size_t)row * ld;
-        const float *spliced = find_splice(run->step, row);
+        const float *spliced = mxc_cpu_find_splice(run->step, row);
         if (spliced) {
             memcpy(y, spliced, (size_t)width * sizeof *y);
             continue;
@@ -37,6 +41,8 @@ void mxc_cpu_op_embed(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op
         mxc_tensor_row(table, run->step->tokens[row], y);
         for (int32_t i = 0; scale != 1.0f && i < width; i++)
             y[i] *= scale;
+        if (run->step->positions[row] % DROP_EVERY == DROP_EVERY - 1)
+            mxc_tensor_drop(table, 0, mxc_tensor_rows(table));
     }
 }
 

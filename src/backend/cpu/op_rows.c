@@ -1,11 +1,12 @@
 /* Ops that go number by number or row by row: norms, GLU, ACT, SOFTCAP, GATE, UNIT_COLUMNS, ADD,
- * ADD_POSITION, SELECT_OUT and copies.
+ * ADD_POSITION, TANH_SCALE, ROW_MASK, ADD_LEVEL, SELECT_OUT and copies.
  * In: a worker and an op. Out: this worker's share of the op's rows, or of their columns where a
  * number depends on its own column only (a row of logits is wide and alone).
  * Norms and picks run by themselves only where the program did not take them into a LINEAR.
  * Invariant: workers write disjoint parts; a row's result never depends on how rows are split. */
 #include "backend/cpu/cpu.h"
 
+#include <math.h>
 #include <string.h>
 
 void mxc_cpu_norm_row(const struct mxc_plan *plan, const struct mxc_node *norm, float *y,
@@ -45,9 +46,42 @@ static void position_row(const struct row_job *job) {
     const struct mxc_cpu_run *run = job->run;
     const struct mxc_node *node = job->op->node;
     int32_t at = job->op->rows_out ? run->step->out_row[job->row] : job->row;
+    int32_t position = node->u.position.fixed ? 0 : run->step->positions[at];
     mxc_tensor_row(run->plan->weights[node->weights[0]].slices[0].view.tensor,
-                   run->step->positions[at] + node->u.position.offset, job->y);
+                   position + node->u.position.offset, job->y);
     run->plan->kernels->add(job->y, job->x, job->y, job->width);
+}
+
+/* The row of the step that an op's row is. */
+static int32_t step_row(const struct row_job *job) {
+    return job->op->rows_out ? job->run->step->out_row[job->row] : job->row;
+}
+
+/* y = tanh(w) * x (+ x2) */
+static void tanh_scale(const struct row_job *job, int32_t c0, int32_t n) {
+    const struct mxc_plan *plan = job->run->plan;
+    float *y = job->y + c0, t = tanhf(plan->weights[job->op->node->weights[0]].vector[0]);
+    plan->kernels->weighted_add(y, job->x + c0, t, true, n);
+    if (job->x2)
+        plan->kernels->add(y, y, job->x2 + c0, n);
+}
+
+static void row_mask(const struct row_job *job, int32_t c0, int32_t n) {
+    int32_t begin, end;
+    if (mxc_cpu_cross_keys(job->run->step, step_row(job), &begin, &end))
+        memcpy(job->y + c0, job->x + c0, (size_t)n * sizeof *job->y);
+    else
+        memset(job->y + c0, 0, (size_t)n * sizeof *job->y);
+}
+
+static void add_level(const struct row_job *job, int32_t c0, int32_t n) {
+    const float *splice = mxc_cpu_find_splice(job->run->step, step_row(job));
+    if (!splice) {
+        memcpy(job->y + c0, job->x + c0, (size_t)n * sizeof *job->y);
+        return;
+    }
+    splice += (size_t)(1 + job->op->node->u.level.level) * (size_t)job->width;
+    job->run->plan->kernels->add(job->y + c0, job->x + c0, splice + c0, n);
 }
 
 static void unit_columns(float *y, const float *x, const float *norms, int32_t n) {
@@ -87,6 +121,15 @@ static void do_columns(const struct row_job *job, int32_t c0, int32_t c1) {
         break;
     case MXC_CPU_ADD:
         kernels->add(y, x, job->x2 + c0, n);
+        break;
+    case MXC_CPU_TANH_SCALE:
+        tanh_scale(job, c0, n);
+        break;
+    case MXC_CPU_ROW_MASK:
+        row_mask(job, c0, n);
+        break;
+    case MXC_CPU_ADD_LEVEL:
+        add_level(job, c0, n);
         break;
     default: /* SELECT, COPY */
         memcpy(y, x, (size_t)n * sizeof *y);

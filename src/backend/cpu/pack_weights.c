@@ -229,8 +229,8 @@ static void decode_vector(const struct mxc_weight *weight, const struct mxc_cpu_
     const struct mxc_weight_view *v = &weight->view;
     int64_t slices = weight->n_dims > 1 ? weight->shape[0] : 1, have = -1;
     int64_t n = weight->shape[weight->n_dims - 1];
-    int64_t step = v->n_dims ? v->row_step : 1;
-    int64_t stride = v->n_dims ? v->stride : w->n_slices > 1 ? 0 : n;
+    int64_t step = v->n_dims ? v->row_step : 1; /* flat: 1 */
+    int64_t stride = v->n_dims && !v->flat ? v->stride : w->n_slices > 1 ? 0 : n;
     for (int64_t s = 0; s < slices; s++) {
         float *out = w->vector + s * n;
         if (w->n_slices > 1)

@@ -10,14 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Hands out pieces of the one scratch region; with base NULL it only counts. */
-struct cutter {
-    uint8_t *base;
-    size_t used;
-    bool overflow;
-};
-
-static void *cut(struct cutter *c, size_t count, size_t size, size_t align) {
+void *mxc_cpu_cut(struct mxc_cpu_cutter *c, size_t count, size_t size, size_t align) {
     size_t bytes, end;
     size_t start = (c->used + align - 1) / align * align;
     if (start < c->used || !mxc_size_mul(count, size, &bytes) ||
@@ -53,11 +46,37 @@ static int32_t find_class(struct mxc_plan *plan, const struct mxc_attn_attr *att
     return plan->n_classes++;
 }
 
+/* A CROSS is an attention whose keys are there already. */
+static struct mxc_attn_attr attention_attr(const struct mxc_node *node) {
+    if (node->op == MXC_OP_ATTENTION)
+        return node->u.attn;
+    return (struct mxc_attn_attr){.n_heads = node->u.cross.n_heads,
+                                  .n_kv_heads = node->u.cross.n_kv_heads,
+                                  .head_dim = node->u.cross.head_dim,
+                                  .scale = node->u.cross.scale,
+                                  .rope = MXC_NONE,
+                                  .kv = node->u.cross.kv,
+                                  .qk_norm_eps = node->u.cross.q_norm_eps};
+}
+
+/* Heads of a tower have the same limits. */
+static enum mxc_code check_attends(const struct mxc_graph *graph, struct mxc_err *err) {
+    for (int32_t i = 0; i < graph->n_nodes; i++) {
+        int32_t dim = graph->nodes[i].u.attend.head_dim;
+        if (graph->nodes[i].op == MXC_OP_ATTEND && (dim > MXC_ATTN_MAX_DIM || dim % 2))
+            return mxc_err_set(err, MXC_E_UNSUPPORTED,
+                               "layer %d: heads of %d numbers (the CPU backend takes even sizes "
+                               "up to %d)",
+                               graph->nodes[i].layer, dim, MXC_ATTN_MAX_DIM);
+    }
+    return MXC_OK;
+}
+
 static enum mxc_code plan_attentions(struct mxc_plan *plan, struct mxc_err *err) {
     const struct mxc_graph *graph = plan->graph;
     size_t n = 0;
     for (int32_t i = 0; i < graph->n_nodes; i++)
-        n += graph->nodes[i].op == MXC_OP_ATTENTION;
+        n += graph->nodes[i].op == MXC_OP_ATTENTION || graph->nodes[i].op == MXC_OP_CROSS;
     plan->attentions = mxc_mem_zalloc(n, sizeof *plan->attentions);
     plan->classes = mxc_mem_zalloc(n, sizeof *plan->classes);
     plan->schedules = mxc_mem_zalloc(n, sizeof *plan->schedules);
@@ -65,10 +84,11 @@ static enum mxc_code plan_attentions(struct mxc_plan *plan, struct mxc_err *err)
         return mxc_err_nomem(err);
     for (int32_t i = 0; i < graph->n_nodes; i++) {
         const struct mxc_node *node = &graph->nodes[i];
-        if (node->op != MXC_OP_ATTENTION)
+        if (node->op != MXC_OP_ATTENTION && node->op != MXC_OP_CROSS)
             continue;
-        const struct mxc_kv *kv = &graph->kvs[node->u.attn.kv];
-        plan->whole_norms |= node->u.attn.qk_norm == MXC_QK_RMS_WHOLE;
+        struct mxc_attn_attr attr = attention_attr(node);
+        const struct mxc_kv *kv = &graph->kvs[attr.kv];
+        plan->whole_norms |= attr.qk_norm == MXC_QK_RMS_WHOLE;
         if (kv->k_dim > MXC_ATTN_MAX_DIM || kv->k_dim % 2)
             return mxc_err_set(err, MXC_E_UNSUPPORTED,
                                "layer %d: heads of %d numbers (the CPU backend takes even sizes "
@@ -76,7 +96,8 @@ static enum mxc_code plan_attentions(struct mxc_plan *plan, struct mxc_err *err)
                                node->layer, kv->k_dim, MXC_ATTN_MAX_DIM);
         struct mxc_cpu_attention *a = &plan->attentions[plan->n_attentions++];
         a->node = node;
-        a->class_ = find_class(plan, &node->u.attn, kv->kind);
+        a->attr = attr;
+        a->class_ = find_class(plan, &attr, kv->kind);
         a->page_bytes = mxc_page_bytes(plan->kv_type, kv->k_dim, kv->v_dim);
         a->layer_offset = plan->kv_block_bytes[kv->kind];
         if (!mxc_size_mul(a->page_bytes, (size_t)kv->n_heads, &a->block_bytes) ||
@@ -121,39 +142,40 @@ static enum mxc_code plan_ropes(struct mxc_plan *plan, struct mxc_err *err) {
 
 /* ---- scratch */
 
-static void cut_moe(const struct mxc_cpu_moe_room *room, struct cutter *c, struct mxc_cpu_moe *m) {
-    m->expert = cut(c, room->entries, sizeof *m->expert, MXC_ALIGN);
-    m->share = cut(c, room->entries, sizeof *m->share, MXC_ALIGN);
-    m->list = cut(c, room->entries, sizeof *m->list, MXC_ALIGN);
-    m->place = cut(c, room->entries, sizeof *m->place, MXC_ALIGN);
-    m->blocks = cut(c, room->entries, sizeof *m->blocks, MXC_ALIGN);
-    m->counts = cut(c, room->experts + 1, sizeof *m->counts, MXC_ALIGN);
-    m->scores = cut(c, room->experts, 3 * sizeof *m->scores, MXC_ALIGN);
-    m->taken = cut(c, room->experts, 1, MXC_ALIGN);
+static void cut_moe(const struct mxc_cpu_moe_room *room, struct mxc_cpu_cutter *c,
+                    struct mxc_cpu_moe *m) {
+    m->expert = mxc_cpu_cut(c, room->entries, sizeof *m->expert, MXC_ALIGN);
+    m->share = mxc_cpu_cut(c, room->entries, sizeof *m->share, MXC_ALIGN);
+    m->list = mxc_cpu_cut(c, room->entries, sizeof *m->list, MXC_ALIGN);
+    m->place = mxc_cpu_cut(c, room->entries, sizeof *m->place, MXC_ALIGN);
+    m->blocks = mxc_cpu_cut(c, room->entries, sizeof *m->blocks, MXC_ALIGN);
+    m->counts = mxc_cpu_cut(c, room->experts + 1, sizeof *m->counts, MXC_ALIGN);
+    m->scores = mxc_cpu_cut(c, room->experts, 3 * sizeof *m->scores, MXC_ALIGN);
+    m->taken = mxc_cpu_cut(c, room->experts, 1, MXC_ALIGN);
 }
 
-static void cut_worker(struct mxc_plan *plan, struct cutter *c, struct mxc_cpu_worker *w) {
+static void cut_worker(struct mxc_plan *plan, struct mxc_cpu_cutter *c, struct mxc_cpu_worker *w) {
     enum { PAGE = 4096 };
     for (int f = 0; f < MXC_N_ACT_FORMS; f++)
         if (plan->form_k[f])
-            w->prepared[f] =
-                cut(c, MXC_CPU_SMALL_ROWS,
-                    mxc_activation_bytes((enum mxc_activation_form)f, 1, plan->form_k[f]), PAGE);
+            w->prepared[f] = mxc_cpu_cut(
+                c, MXC_CPU_SMALL_ROWS,
+                mxc_activation_bytes((enum mxc_activation_form)f, 1, plan->form_k[f]), PAGE);
     if (plan->moe_room.entries)
         cut_moe(&plan->moe_room, c, &w->moe);
-    w->rows = cut(c, MXC_CPU_SMALL_ROWS, (size_t)plan->row_ld * sizeof(float), PAGE);
-    w->glu = cut(c, plan->glu_floats, sizeof(float), PAGE);
-    w->heads = cut(c, 2 * MXC_ATTN_MAX_DIM, sizeof(float), MXC_ALIGN);
-    w->query = cut(c, MXC_ATTN_COLUMNS * MXC_ATTN_MAX_DIM, sizeof(float), MXC_ALIGN);
-    w->result = cut(c, MXC_ATTN_COLUMNS * MXC_ATTN_MAX_DIM, sizeof(float), MXC_ALIGN);
-    w->part = cut(c, 1, sizeof *w->part, MXC_ALIGN);
-    w->total = cut(c, 1, sizeof *w->total, MXC_ALIGN);
-    (void)cut(c, 1, PAGE, PAGE); /* workers share no line, nor the line next to it */
+    w->rows = mxc_cpu_cut(c, MXC_CPU_SMALL_ROWS, (size_t)plan->row_ld * sizeof(float), PAGE);
+    w->glu = mxc_cpu_cut(c, plan->glu_floats, sizeof(float), PAGE);
+    w->heads = mxc_cpu_cut(c, 2 * MXC_ATTN_MAX_DIM, sizeof(float), MXC_ALIGN);
+    w->query = mxc_cpu_cut(c, MXC_ATTN_COLUMNS * MXC_ATTN_MAX_DIM, sizeof(float), MXC_ALIGN);
+    w->result = mxc_cpu_cut(c, MXC_ATTN_COLUMNS * MXC_ATTN_MAX_DIM, sizeof(float), MXC_ALIGN);
+    w->part = mxc_cpu_cut(c, 1, sizeof *w->part, MXC_ALIGN);
+    w->total = mxc_cpu_cut(c, 1, sizeof *w->total, MXC_ALIGN);
+    (void)mxc_cpu_cut(c, 1, PAGE, PAGE); /* workers share no line, nor the line next to it */
 }
 
 /* Counts, and places when the region is there. */
 static bool cut_scratch(struct mxc_plan *plan, uint8_t *base) {
-    struct cutter c = {.base = base};
+    struct mxc_cpu_cutter c = {.base = base};
     size_t max_rows = (size_t)plan->max_rows;
     int n = mxc_team_size(plan->backend->team);
     for (int i = 0; i < n; i++) {
@@ -162,30 +184,32 @@ static bool cut_scratch(struct mxc_plan *plan, uint8_t *base) {
     }
     for (int f = 0; f < MXC_N_ACT_FORMS; f++)
         if (plan->form_k[f])
-            plan->shared[f] = cut(
+            plan->shared[f] = mxc_cpu_cut(
                 &c, 1,
                 mxc_activation_bytes((enum mxc_activation_form)f, plan->max_rows, plan->form_k[f]),
                 MXC_ALIGN);
     const struct mxc_cpu_moe_room *room = &plan->moe_room;
     if (room->entries) {
-        plan->moe_expert = cut(&c, room->entries, sizeof *plan->moe_expert, MXC_ALIGN);
-        plan->moe_share = cut(&c, room->entries, sizeof *plan->moe_share, MXC_ALIGN);
-        plan->moe_hidden = cut(&c, room->entries, room->hidden_ld * sizeof(float), MXC_ALIGN);
-        plan->moe_prepared = cut(&c, room->entries, room->prepared, MXC_ALIGN);
+        plan->moe_expert = mxc_cpu_cut(&c, room->entries, sizeof *plan->moe_expert, MXC_ALIGN);
+        plan->moe_share = mxc_cpu_cut(&c, room->entries, sizeof *plan->moe_share, MXC_ALIGN);
+        plan->moe_hidden =
+            mxc_cpu_cut(&c, room->entries, room->hidden_ld * sizeof(float), MXC_ALIGN);
+        plan->moe_prepared = mxc_cpu_cut(&c, room->entries, room->prepared, MXC_ALIGN);
     }
     if (plan->whole_norms)
-        plan->row_factors = cut(&c, max_rows, 2 * sizeof(float), MXC_ALIGN);
-    for (int32_t i = 0; i < plan->graph->n_ropes; i++) {
+        plan->row_factors = mxc_cpu_cut(&c, max_rows, 2 * sizeof(float), MXC_ALIGN);
+    for (int32_t i = 0; !plan->tower && i < plan->graph->n_ropes; i++) {
         struct mxc_cpu_rope *rope = &plan->ropes[i];
-        rope->cos = cut(&c, max_rows, (size_t)rope->half * sizeof(float), MXC_ALIGN);
-        rope->sin = cut(&c, max_rows, (size_t)rope->half * sizeof(float), MXC_ALIGN);
+        rope->cos = mxc_cpu_cut(&c, max_rows, (size_t)rope->half * sizeof(float), MXC_ALIGN);
+        rope->sin = mxc_cpu_cut(&c, max_rows, (size_t)rope->half * sizeof(float), MXC_ALIGN);
     }
     for (int32_t i = 0; i < plan->n_classes; i++)
-        plan->schedules[i].tiles = cut(&c, max_rows, sizeof(struct mxc_cpu_tile), MXC_ALIGN);
+        plan->schedules[i].tiles =
+            mxc_cpu_cut(&c, max_rows, sizeof(struct mxc_cpu_tile), MXC_ALIGN);
     plan->n_tickets = 2 * plan->graph->n_nodes + MXC_MAX_IN;
-    plan->tickets = cut(&c, (size_t)plan->n_tickets, sizeof *plan->tickets, MXC_ALIGN);
-    plan->span_tables =
-        cut(&c, (size_t)plan->max_spans * MXC_N_KV_KINDS, sizeof *plan->span_tables, MXC_ALIGN);
+    plan->tickets = mxc_cpu_cut(&c, (size_t)plan->n_tickets, sizeof *plan->tickets, MXC_ALIGN);
+    plan->span_tables = mxc_cpu_cut(&c, (size_t)plan->max_spans * MXC_N_KV_KINDS,
+                                    sizeof *plan->span_tables, MXC_ALIGN);
     plan->scratch_bytes = c.used;
     return !c.overflow;
 }
@@ -237,14 +261,14 @@ static enum mxc_code size_scratch(struct mxc_plan *plan, struct mxc_err *err) {
 static void touch_worker(void *arg, int worker, int n_workers) {
     struct mxc_plan *plan = arg;
     if (worker == n_workers - 1)
-        memset(plan->fused.arena, 0, plan->fused.arena_bytes);
+        memset(plan->fused.arena, 0, plan->tower ? 0 : plan->fused.arena_bytes);
     if (worker == 0)
         memset(plan->scratch, 0, plan->scratch_bytes);
 }
 
 static enum mxc_code allocate(struct mxc_plan *plan, struct mxc_err *err) {
     int n = mxc_team_size(plan->backend->team);
-    enum mxc_code code = mxc_cpu_program_allocate(&plan->fused, err);
+    enum mxc_code code = plan->tower ? MXC_OK : mxc_cpu_program_allocate(&plan->fused, err);
     if (code)
         return code;
     plan->workers = mxc_mem_zalloc((size_t)n, sizeof *plan->workers);
@@ -265,6 +289,10 @@ static enum mxc_code allocate(struct mxc_plan *plan, struct mxc_err *err) {
 static enum mxc_code check_options(const struct mxc_graph *graph,
                                    const struct mxc_plan_options *options, struct mxc_err *err) {
     enum { MOST = 1 << 20 };
+    if (options->precision < MXC_PRECISION_AUTO || options->precision > MXC_PRECISION_FAST)
+        return mxc_err_set(err, MXC_E_ARG, "precision: %d is unknown", (int)options->precision);
+    if (graph->input != MXC_NONE)
+        return MXC_OK; /* a tower's rows come with each run */
     if (options->max_rows < 1 || options->max_rows > MOST)
         return mxc_err_set(err, MXC_E_ARG, "max_rows: %d is not in [1, %d]", options->max_rows,
                            MOST);
@@ -274,8 +302,6 @@ static enum mxc_code check_options(const struct mxc_graph *graph,
     if (options->max_spans < 1 || options->max_spans > options->max_rows)
         return mxc_err_set(err, MXC_E_ARG, "max_spans: %d is not in [1, max_rows %d]",
                            options->max_spans, options->max_rows);
-    if (options->precision < MXC_PRECISION_AUTO || options->precision > MXC_PRECISION_FAST)
-        return mxc_err_set(err, MXC_E_ARG, "precision: %d is unknown", (int)options->precision);
     if (graph->logits < 0 || graph->logits >= graph->n_values ||
         graph->values[graph->logits].rows.kind != MXC_ROWS_R)
         return mxc_err_set(err, MXC_E_UNSUPPORTED,
@@ -290,7 +316,8 @@ static enum mxc_code prepare_plan(struct mxc_plan *plan, const struct mxc_weight
     if (code)
         return code;
     plan->kv_type = plan->exact ? MXC_KV_F32 : MXC_KV_BF16;
-    if ((code = plan_attentions(plan, err)) || (code = plan_ropes(plan, err)) ||
+    if ((code = check_attends(plan->graph, err)) || (code = plan_attentions(plan, err)) ||
+        (code = plan_ropes(plan, err)) ||
         (code = mxc_cpu_program_build(&plan->fused, plan, true, err)))
         return code;
     return size_scratch(plan, err);
@@ -304,9 +331,10 @@ static struct mxc_plan *new_plan(struct mxc_backend *backend, const struct mxc_g
     plan->backend = backend;
     plan->graph = graph;
     plan->kernels = mxc_kernels_get(mxc_cpu_level());
-    plan->max_rows = options->max_rows;
-    plan->max_out = options->max_out;
-    plan->max_spans = options->max_spans;
+    plan->tower = graph->input != MXC_NONE;
+    plan->max_rows = plan->tower ? MXC_CPU_TOWER_ROWS : options->max_rows;
+    plan->max_out = plan->tower ? 0 : options->max_out;
+    plan->max_spans = plan->tower ? 1 : options->max_spans;
     return plan;
 }
 
@@ -409,6 +437,7 @@ void mxc_cpu_plan_free(struct mxc_plan *plan) {
     mxc_mem_free(plan->tables);
     mxc_mem_free(plan->weights);
     mxc_mem_free(plan->slices);
+    mxc_mem_free(plan->flats);
     mxc_mem_free(plan->attentions);
     mxc_mem_free(plan->classes);
     mxc_mem_free(plan->schedules);
@@ -420,7 +449,8 @@ void mxc_cpu_plan_free(struct mxc_plan *plan) {
 void mxc_cpu_plan_memory(const struct mxc_plan *plan, struct mxc_plan_memory *memory) {
     *memory = (struct mxc_plan_memory){
         .weights_bytes = (uint64_t)plan->packed_bytes + plan->vectors_bytes,
-        .activation_bytes = (uint64_t)plan->fused.arena_bytes + plan->scratch_bytes};
+        .activation_bytes =
+            (uint64_t)(plan->tower ? 0 : plan->fused.arena_bytes) + plan->scratch_bytes};
     for (int k = 0; k < MXC_N_KV_KINDS; k++)
         memory->kv_block_bytes[k] = plan->kv_block_bytes[k];
 }

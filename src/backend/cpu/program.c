@@ -108,6 +108,13 @@ static void find_forms(const struct builder *b, struct mxc_cpu_op *op) {
     }
 }
 
+/* Towers have no steps, so nothing of one; decoders have no tower rows. */
+static bool fits(const struct builder *b, const struct mxc_node *node) {
+    if (!b->plan->tower)
+        return b->graph->values[node->out].rows.kind != MXC_ROWS_TOWER;
+    return b->graph->values[node->out].rows.kind == MXC_ROWS_TOWER && node->op != MXC_OP_MOE;
+}
+
 static enum mxc_code make_op(struct builder *b, const struct mxc_node *node, bool fuse,
                              struct mxc_err *err) {
     static const enum mxc_cpu_op_kind kinds[MXC_N_OPS] = {
@@ -125,13 +132,25 @@ static enum mxc_code make_op(struct builder *b, const struct mxc_node *node, boo
         [MXC_OP_GATE] = MXC_CPU_GATE,
         [MXC_OP_UNIT_COLUMNS] = MXC_CPU_UNIT_COLUMNS,
         [MXC_OP_ADD] = MXC_CPU_ADD,
-        [MXC_OP_SELECT_OUT] = MXC_CPU_SELECT};
-    if (b->graph->values[node->out].rows.kind == MXC_ROWS_TOWER)
-        return mxc_err_set(err, MXC_E_UNSUPPORTED, "cpu: rows of a tower in %s",
-                           mxc_op_name(node->op));
+        [MXC_OP_SELECT_OUT] = MXC_CPU_SELECT,
+        [MXC_OP_CROSS] = MXC_CPU_ATTENTION,
+        [MXC_OP_TANH_SCALE] = MXC_CPU_TANH_SCALE,
+        [MXC_OP_ROW_MASK] = MXC_CPU_ROW_MASK,
+        [MXC_OP_ADD_LEVEL] = MXC_CPU_ADD_LEVEL,
+        [MXC_OP_CONCAT] = MXC_CPU_CONCAT,
+        [MXC_OP_INPUT] = MXC_CPU_INPUT,
+        [MXC_OP_LOOKUP] = MXC_CPU_LOOKUP,
+        [MXC_OP_GATHER] = MXC_CPU_GATHER,
+        [MXC_OP_MERGE] = MXC_CPU_MERGE,
+        [MXC_OP_MEAN_ROWS] = MXC_CPU_MEAN_ROWS,
+        [MXC_OP_ATTEND] = MXC_CPU_ATTEND};
+    if (!fits(b, node))
+        return mxc_err_set(err, MXC_E_UNSUPPORTED, "cpu: %s in a %s", mxc_op_name(node->op),
+                           b->plan->tower ? "tower" : "decoder");
     if (kinds[node->op] == MXC_CPU_NO_OP)
         return mxc_err_set(err, MXC_E_UNSUPPORTED, "cpu: there is no %s", mxc_op_name(node->op));
-    if (node->op == MXC_OP_LINEAR && node->n_in > 1 && node->out == b->graph->logits)
+    if (node->op == MXC_OP_LINEAR && node->n_in > 1 && node->out == b->graph->logits &&
+        !b->plan->tower)
         return mxc_err_set(err, MXC_E_UNSUPPORTED, "cpu: logits with a residual");
     struct mxc_cpu_op *op = &b->program->ops[b->program->n_ops++];
     *op = (struct mxc_cpu_op){.kind = kinds[node->op],
@@ -174,8 +193,27 @@ static enum mxc_code make_ops(struct builder *b, bool fuse, struct mxc_err *err)
     return MXC_OK;
 }
 
+int mxc_cpu_op_reads(const struct mxc_cpu_op *op, int32_t values[MXC_MAX_IN + 2]) {
+    int n = 0;
+    if (op->source != MXC_NONE)
+        values[n++] = op->source;
+    if (op->residual != MXC_NONE)
+        values[n++] = op->residual;
+    for (int32_t i = 2; op->kind == MXC_CPU_CONCAT && i < op->node->n_in; i++)
+        values[n++] = op->node->in[i];
+    /* prepared rows stand in the LINEAR's own input value when they are many */
+    if (op->kind == MXC_CPU_LINEAR && (op->norm || op->select))
+        values[n++] = op->node->in[0];
+    return n;
+}
+
 static bool reads(const struct mxc_cpu_op *op, int32_t value) {
-    return op->source == value || op->residual == value;
+    int32_t values[MXC_MAX_IN + 2];
+    int n = mxc_cpu_op_reads(op, values);
+    for (int i = 0; i < n; i++)
+        if (values[i] == value)
+            return true;
+    return false;
 }
 
 /* Everything behind the last attention works on output rows: values that come from before are
@@ -234,13 +272,11 @@ static void touch(struct builder *b, int32_t value, int32_t op) {
 static void make_lives(struct builder *b) {
     struct mxc_cpu_program *p = b->program;
     for (int32_t i = 0; i < p->n_ops; i++) {
-        const struct mxc_cpu_op *op = &p->ops[i];
-        touch(b, op->source, i);
-        touch(b, op->residual, i);
-        touch(b, op->out, i);
-        /* prepared rows stand in the LINEAR's own input value when they are many */
-        if (op->kind == MXC_CPU_LINEAR && (op->norm || op->select))
-            touch(b, op->node->in[0], i);
+        int32_t values[MXC_MAX_IN + 2];
+        int n = mxc_cpu_op_reads(&p->ops[i], values);
+        for (int k = 0; k < n; k++)
+            touch(b, values[k], i);
+        touch(b, p->ops[i].out, i);
     }
     for (int32_t i = 0; i < p->n_ops; i++) {
         const struct mxc_cpu_op *op = &p->ops[i];
@@ -336,8 +372,14 @@ enum mxc_code mxc_cpu_program_build(struct mxc_cpu_program *program, const struc
         made.ops[i].ticket = ticket;
         ticket += made.ops[i].kind == MXC_CPU_MOE ? 2 : 1;
     }
-    make_lives(&b);
-    if ((code = size_values(&b, err)) || (code = place_values(&b, err)))
+    if (plan->tower) {
+        code = mxc_cpu_tower_layout(&made, plan, fuse, err);
+    } else {
+        make_lives(&b);
+        if (!(code = size_values(&b, err)))
+            code = place_values(&b, err);
+    }
+    if (code)
         goto out;
     *program = made;
     made = (struct mxc_cpu_program){0};
@@ -357,5 +399,7 @@ void mxc_cpu_program_fini(struct mxc_cpu_program *program) {
     mxc_mem_free_aligned(program->arena, program->arena_bytes);
     mxc_mem_free(program->ops);
     mxc_mem_free(program->places);
+    mxc_mem_free(program->segments);
+    mxc_mem_free(program->values);
     *program = (struct mxc_cpu_program){0};
 }

@@ -87,6 +87,60 @@ static enum mxc_code check_block(const struct mxc_state *state, enum mxc_kv_kind
     return MXC_OK;
 }
 
+/* ---- rows of a CROSS store */
+
+struct put {
+    const struct mxc_state *state;
+    const int32_t *blocks;
+    int32_t token0, n;
+    const float *rows;
+    size_t ld;
+};
+
+static void put_token(const struct put *put, int32_t token, const float *row) {
+    const struct mxc_plan *plan = put->state->plan;
+    int32_t block = put->blocks[token / MXC_KV_BLOCK];
+    for (int32_t i = 0; i < plan->n_attentions; i++) {
+        const struct mxc_cpu_attention *a = &plan->attentions[i];
+        size_t dim = (size_t)a->attr.head_dim, heads = (size_t)a->attr.n_kv_heads, bytes;
+        uint8_t *pages = block_pages(put->state, MXC_KV_CROSS, i, block, &bytes);
+        if (!pages)
+            continue;
+        for (size_t head = 0; head < heads; head++)
+            plan->kernels->append[plan->kv_type](pages + head * a->page_bytes, token % MXC_KV_BLOCK,
+                                                 row + head * dim, row + (heads + head) * dim,
+                                                 a->attr.head_dim, a->attr.head_dim);
+        row += 2 * heads * dim;
+    }
+}
+
+/* Two workers never write into one page. */
+static void put_worker(void *arg, int id, int n_workers) {
+    const struct put *put = arg;
+    for (int32_t i = 0; i < put->n; i++)
+        if ((put->token0 + i) / MXC_KV_BLOCK % n_workers == id)
+            put_token(put, put->token0 + i, put->rows + (size_t)i * put->ld);
+}
+
+enum mxc_code mxc_cpu_state_put(struct mxc_state *state, const int32_t *blocks, int32_t token0,
+                                int32_t n, const float *rows, size_t ld, struct mxc_err *err) {
+    struct put put = {state, blocks, token0, n, rows, ld};
+    if (!state->plan->kv_block_bytes[MXC_KV_CROSS])
+        return mxc_err_set(err, MXC_E_ARG, "the model has no KV of kind cross");
+    if (token0 < 0 || n < 0 || token0 > INT32_MAX - n || (n && (!blocks || !rows)))
+        return mxc_err_set(err, MXC_E_ARG, "KV of kind cross: tokens %d + %d, or nothing to put",
+                           token0, n);
+    for (int32_t i = n ? token0 / MXC_KV_BLOCK : 0; n && i <= (token0 + n - 1) / MXC_KV_BLOCK;
+         i++) {
+        enum mxc_code code = check_block(state, MXC_KV_CROSS, blocks[i], err);
+        if (code)
+            return code;
+    }
+    if (n)
+        mxc_team_run(state->plan->backend->team, put_worker, &put);
+    return MXC_OK;
+}
+
 enum mxc_code mxc_cpu_state_export(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,
                                    void *bytes, struct mxc_err *err) {
     enum mxc_code code = check_block(state, kind, block, err);

@@ -15,6 +15,24 @@ void mxc_cpu_row_keys(const struct mxc_step *step, const struct mxc_span *span, 
     *end = step->row_end ? step->row_end[row] : next;
 }
 
+bool mxc_cpu_cross_keys(const struct mxc_step *step, int32_t row, int32_t *begin, int32_t *end) {
+    if (!step->cross_range || step->cross_range[row] >= step->cross_range[step->n_rows + row])
+        return false;
+    *begin = step->cross_range[row];
+    *end = step->cross_range[step->n_rows + row];
+    return true;
+}
+
+void mxc_cpu_class_keys(const struct mxc_cpu_class *class, const struct mxc_step *step,
+                        const struct mxc_span *span, int32_t row, int32_t *begin, int32_t *end) {
+    if (class->kind != MXC_KV_CROSS) {
+        mxc_cpu_row_keys(step, span, row, class->window, begin, end);
+    } else if (!mxc_cpu_cross_keys(step, row, begin, end)) {
+        *begin = 0;
+        *end = span->cross_tokens;
+    }
+}
+
 /* ---- checks */
 
 /* Positions that are looked up in a table must be there. */
@@ -22,7 +40,7 @@ static enum mxc_code check_positions(const struct mxc_plan *plan, const struct m
                                      struct mxc_err *err) {
     for (int32_t i = 0; i < plan->graph->n_nodes; i++) {
         const struct mxc_node *node = &plan->graph->nodes[i];
-        if (node->op != MXC_OP_ADD_POSITION)
+        if (node->op != MXC_OP_ADD_POSITION || node->u.position.fixed)
             continue;
         int64_t rows = plan->graph->weights[node->weights[0]].shape[0];
         for (int32_t r = 0; r < step->n_rows; r++) {
@@ -74,6 +92,27 @@ static enum mxc_code check_rows(const struct mxc_plan *plan, const struct mxc_st
     return MXC_OK;
 }
 
+/* What a span says of its CROSS store. */
+static enum mxc_code check_cross(const struct mxc_plan *plan, const struct mxc_step *step,
+                                 int32_t index, struct mxc_err *err) {
+    const struct mxc_span *span = &step->spans[index];
+    int32_t tokens = span->cross_tokens;
+    if (!plan->kv_block_bytes[MXC_KV_CROSS])
+        return MXC_OK;
+    if (tokens < 0 || tokens > INT32_MAX - MXC_ATTN_CHUNK ||
+        (tokens && (!span->blocks[MXC_KV_CROSS] ||
+                    (int64_t)span->n_blocks[MXC_KV_CROSS] * MXC_KV_BLOCK < tokens)))
+        return BAD(err, "span %d: %d blocks do not hold %d tokens of pictures", index,
+                   span->n_blocks[MXC_KV_CROSS], tokens);
+    for (int32_t r = span->row0; r < span->row0 + span->n_rows; r++) {
+        int32_t begin, end;
+        if (mxc_cpu_cross_keys(step, r, &begin, &end) && (begin < 0 || end > tokens))
+            return BAD(err, "row %d: it sees [%d, %d) of %d tokens of pictures", r, begin, end,
+                       tokens);
+    }
+    return MXC_OK;
+}
+
 static enum mxc_code check_span(const struct mxc_plan *plan, const struct mxc_step *step,
                                 int32_t index, int32_t row, struct mxc_err *err) {
     const struct mxc_span *span = &step->spans[index];
@@ -95,12 +134,14 @@ static enum mxc_code check_span(const struct mxc_plan *plan, const struct mxc_st
     }
     for (int k = 0; k < MXC_N_KV_KINDS; k++) {
         int64_t have = (int64_t)span->n_blocks[k] * MXC_KV_BLOCK;
+        if (k == MXC_KV_CROSS)
+            continue;
         if (plan->kv_block_bytes[k] &&
             (!span->blocks[k] || have < (int64_t)span->context + span->n_rows))
             return BAD(err, "span %d: %d blocks of kind %d do not hold %d + %d tokens", index,
                        span->n_blocks[k], k, span->context, span->n_rows);
     }
-    return MXC_OK;
+    return check_cross(plan, step, index, err);
 }
 
 static enum mxc_code check_spans(const struct mxc_plan *plan, const struct mxc_step *step,
@@ -121,8 +162,9 @@ static enum mxc_code check_spans(const struct mxc_plan *plan, const struct mxc_s
 
 /* ---- block tables */
 
-static int32_t span_blocks(const struct mxc_span *span) {
-    return (span->context + span->n_rows + MXC_KV_BLOCK - 1) / MXC_KV_BLOCK;
+static int32_t span_blocks(const struct mxc_span *span, int kind) {
+    int32_t tokens = kind == MXC_KV_CROSS ? span->cross_tokens : span->context + span->n_rows;
+    return (tokens + MXC_KV_BLOCK - 1) / MXC_KV_BLOCK;
 }
 
 /* First block of a kind that some row of the span sees. */
@@ -133,6 +175,8 @@ static int32_t first_block(const struct mxc_plan *plan, const struct mxc_step *s
         int32_t begin, end;
         if ((int)plan->classes[i].kind != kind)
             continue;
+        if (kind == MXC_KV_CROSS)
+            return 0;
         mxc_cpu_row_keys(step, span, span->row0, plan->classes[i].window, &begin, &end);
         first = begin / MXC_KV_BLOCK < first ? begin / MXC_KV_BLOCK : first;
     }
@@ -143,7 +187,7 @@ static enum mxc_code copy_table(struct mxc_plan *plan, const struct mxc_state *s
                                 const struct mxc_step *step, int32_t index, int kind,
                                 int32_t *table, struct mxc_err *err) {
     const struct mxc_span *span = &step->spans[index];
-    int32_t n = span_blocks(span), first = first_block(plan, step, span, kind);
+    int32_t n = span_blocks(span, kind), first = first_block(plan, step, span, kind);
     const int32_t *blocks = span->blocks[kind];
     for (int32_t i = 0; i < n; i++) {
         if (blocks[i] < state->n_blocks[kind] && (blocks[i] >= 0 || (blocks[i] == -1 && i < first)))
@@ -160,7 +204,7 @@ static enum mxc_code copy_tables(struct mxc_plan *plan, const struct mxc_state *
     size_t n = 0;
     for (int32_t i = 0; i < step->n_spans; i++)
         for (int k = 0; k < MXC_N_KV_KINDS; k++)
-            n += plan->kv_block_bytes[k] ? (size_t)span_blocks(&step->spans[i]) : 0;
+            n += plan->kv_block_bytes[k] ? (size_t)span_blocks(&step->spans[i], k) : 0;
     if (n > plan->n_tables) {
         int32_t *grown = mxc_mem_array(n + n / 2, sizeof *grown);
         if (!grown)
@@ -178,7 +222,7 @@ static enum mxc_code copy_tables(struct mxc_plan *plan, const struct mxc_state *
             if (code)
                 return code;
             plan->span_tables[i * MXC_N_KV_KINDS + k] = table;
-            table += span_blocks(&step->spans[i]);
+            table += span_blocks(&step->spans[i], k);
         }
     return MXC_OK;
 }
@@ -194,7 +238,7 @@ static void cut_tiles(const struct mxc_cpu_class *class, const struct mxc_step *
         struct mxc_cpu_tile *tile = NULL;
         for (int32_t row = span->row0; row < span->row0 + span->n_rows; row++) {
             int32_t begin, end;
-            mxc_cpu_row_keys(step, span, row, class->window, &begin, &end);
+            mxc_cpu_class_keys(class, step, span, row, &begin, &end);
             int32_t chunk0 = begin / MXC_ATTN_CHUNK, chunk1 = (end - 1) / MXC_ATTN_CHUNK + 1;
             if (!tile || tile->n_rows == class->tokens_per_tile || tile->chunk0 != chunk0 ||
                 tile->chunk1 != chunk1) {

@@ -63,9 +63,9 @@ static enum mxc_code view_slice(const struct mxc_weight *w, int64_t s, struct mx
     size_t at = 0;
     view->n = w->shape[w->n_dims - 2];
     view->k = w->shape[w->n_dims - 1];
-    if (!v->n_dims && w->role == MXC_W_STACK && mxc_weight_tensors(w) == 1)
+    if ((!v->n_dims || v->flat) && w->role == MXC_W_STACK && mxc_weight_tensors(w) == 1)
         skipped = view->n;
-    if (v->n_dims) {
+    if (v->n_dims && !v->flat) {
         skipped = v->stride;
         view->row0 = v->row0;
         view->row_step = v->row_step;
@@ -86,7 +86,7 @@ static enum mxc_code check_vector(const struct mxc_weight *w, const struct mxc_c
     const struct mxc_weight_view *v = &w->view;
     int64_t slices = w->n_dims > 1 ? w->shape[0] : 1, n = w->shape[w->n_dims - 1];
     size_t last, step, have;
-    for (int32_t i = 0; v->n_dims && i < out->n_slices; i++) {
+    for (int32_t i = 0; v->n_dims && !v->flat && i < out->n_slices; i++) {
         const struct mxc_tensor *t = out->slices[i].view.tensor;
         int64_t s = out->n_slices > 1 ? i : slices - 1;
         if (!mxc_size_mul((size_t)s, (size_t)v->stride, &last) ||
@@ -100,9 +100,31 @@ static enum mxc_code check_vector(const struct mxc_weight *w, const struct mxc_c
     return MXC_OK;
 }
 
-static enum mxc_code find_weight(const struct mxc_weights *weights, const struct mxc_weight *w,
-                                 struct mxc_cpu_weight *out, struct mxc_err *err) {
+/* The tensors of a flat weight under the weight's own shape. */
+static enum mxc_code flatten(struct mxc_plan *plan, const struct mxc_weight *w,
+                             struct mxc_cpu_weight *out, struct mxc_err *err) {
+    int64_t tensors = mxc_weight_tensors(w), first = tensors > 1 ? 1 : 0;
+    int64_t shape[2] = {1, w->shape[w->n_dims - 1]};
+    for (int64_t i = first; i < w->n_dims - 1; i++)
+        shape[0] *= w->shape[i];
+    for (int32_t s = 0; s < out->n_slices; s++) {
+        const struct mxc_tensor *t = out->slices[s].view.tensor;
+        if (!mxc_tensor_is_plain(t) ||
+            mxc_tensor_rows(t) * mxc_tensor_columns(t) != shape[0] * shape[1])
+            return misfit(t, err);
+        struct mxc_tensor *flat = &plan->flats[plan->n_flats++];
+        *flat = mxc_tensor_reshape(t, 2, shape);
+        out->slices[s].view = mxc_view_whole(flat);
+    }
+    return MXC_OK;
+}
+
+static enum mxc_code find_weight(struct mxc_plan *plan, const struct mxc_weights *weights,
+                                 const struct mxc_weight *w, struct mxc_cpu_weight *out,
+                                 struct mxc_err *err) {
     enum mxc_code code = find_tensors(weights, w, out, err);
+    if (!code && w->view.flat)
+        code = flatten(plan, w, out, err);
     if (code || w->role == MXC_W_TABLE)
         return code;
     if (w->role == MXC_W_VECTOR)
@@ -117,15 +139,18 @@ static enum mxc_code find_weights(struct mxc_plan *plan, const struct mxc_weight
                                   struct mxc_err *err) {
     const struct mxc_graph *graph = plan->graph;
     enum mxc_code code;
+    size_t n_flats = 0;
     for (int32_t i = 0; i < graph->n_weights; i++) {
         if ((code = find_tensors(weights, &graph->weights[i], NULL, err)))
             return code;
         plan->n_slices += (size_t)n_slices(&graph->weights[i]);
+        n_flats += graph->weights[i].view.flat ? (size_t)n_slices(&graph->weights[i]) : 0;
     }
     if (plan->n_slices > INT32_MAX / 2)
         return mxc_err_set(err, MXC_E_LIMIT, "%zu matrices in one model", plan->n_slices);
     plan->slices = mxc_mem_zalloc(plan->n_slices, sizeof *plan->slices);
-    if (!plan->slices)
+    plan->flats = mxc_mem_zalloc(n_flats, sizeof *plan->flats);
+    if (!plan->slices || !plan->flats)
         return mxc_err_nomem(err);
     struct mxc_cpu_slice *next = plan->slices;
     for (int32_t i = 0; i < graph->n_weights; i++) {
@@ -133,7 +158,7 @@ static enum mxc_code find_weights(struct mxc_plan *plan, const struct mxc_weight
         w->slices = next;
         w->n_slices = (int32_t)n_slices(&graph->weights[i]);
         next += w->n_slices;
-        if ((code = find_weight(weights, &graph->weights[i], w, err)))
+        if ((code = find_weight(plan, weights, &graph->weights[i], w, err)))
             return code;
     }
     return MXC_OK;

@@ -114,7 +114,7 @@ static inline size_t mxc_page_v(enum mxc_kv_type type, int32_t k_dim) {
 #define MXC_ATTN_NONE (-1e30f)
 #define MXC_LOG2E     1.44269504088896340736f
 #define MXC_LN2       0.69314718055994530942f
-/* Of MXC_ACT_SWIGLU_CLIP. */
+/* Of MXC_ACT_SWIGLU_CLIP; the slope of MXC_ACT_GELU_QUICK too. */
 #define MXC_CLIP       7.0f
 #define MXC_CLIP_SLOPE 1.702f
 enum { MXC_ATTN_BLOCK = 128 }; /* keys of one online-softmax step, at absolute multiples */

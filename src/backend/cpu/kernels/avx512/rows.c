@@ -64,6 +64,10 @@ MXC_INLINE mxc_vf gelu_tanh(mxc_vf g) {
     return sigmoid_gate(g, _mm512_mul_ps(z, _mm512_set1_ps(1.59576912160573071176f)));
 }
 
+MXC_INLINE mxc_vf gelu_quick(mxc_vf g) {
+    return sigmoid_gate(g, _mm512_mul_ps(g, _mm512_set1_ps(MXC_CLIP_SLOPE)));
+}
+
 /* erf by Abramowitz and Stegun 7.1.26, absolute error below 1.5e-7. */
 MXC_INLINE mxc_vf gelu(mxc_vf g) {
     mxc_vf one = _mm512_set1_ps(1), z = _mm512_mul_ps(g, _mm512_set1_ps(0.70710678118654752440f));
@@ -111,10 +115,12 @@ MXC_INLINE mxc_vf swiglu_clip(mxc_vf g, mxc_vf u) {
 GLU(silu, _mm512_mul_ps(sigmoid_gate(a, a), b))
 GLU(gelu, _mm512_mul_ps(gelu(a), b))
 GLU(gelu_tanh, _mm512_mul_ps(gelu_tanh(a), b))
+GLU(gelu_quick, _mm512_mul_ps(gelu_quick(a), b))
 GLU(swiglu_clip, swiglu_clip(a, b))
 ACT(silu, sigmoid_gate(a, a))
 ACT(gelu, gelu(a))
 ACT(gelu_tanh, gelu_tanh(a))
+ACT(gelu_quick, gelu_quick(a))
 
 void mxc_avx512_softcap(float *y, const float *x, float cap, int32_t n) {
     const mxc_vf c = _mm512_set1_ps(cap);

@@ -60,6 +60,10 @@ static float gelu_tanh(float g) {
     return 0.5f * g * (1.0f + tanhf(z));
 }
 
+static float gelu_quick(float g) {
+    return g / (1.0f + expf(-MXC_CLIP_SLOPE * g));
+}
+
 static float relu(float g) {
     return g > 0 ? g : 0.0f;
 }
@@ -77,6 +81,7 @@ ACT(silu)
 ACT(gelu)
 ACT(gelu_tanh)
 ACT(relu)
+ACT(gelu_quick)
 
 /* The comparisons let NaN pass. */
 void mxc_scalar_glu_swiglu_clip(float *y, const float *g, const float *u, int32_t n) {
