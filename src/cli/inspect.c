@@ -47,26 +47,16 @@ static void find_family(struct inspect *s) {
         }
 }
 
-static void storage_name(const struct mxc_tensor *t, char text[32]) {
-    if (t->storage == MXC_ST_MLX_AFFINE)
-        (void)snprintf(text, 32, "MLX %u-bit g%u", t->bits, t->group);
-    else
-        (void)snprintf(text, 32, "%s", mxc_storage_info(t->storage)->name);
-}
-
 static uint64_t numbers(const struct mxc_tensor *t) {
     return (uint64_t)mxc_tensor_rows(t) * (uint64_t)mxc_tensor_columns(t);
 }
 
 static uint64_t file_bytes(const struct mxc_tensor *t) {
-    uint64_t n = t->bytes;
-    if (t->storage == MXC_ST_MLX_AFFINE)
-        n += 2 * numbers(t) / t->group * mxc_storage_info(t->scale_storage)->block_bytes;
-    return n;
+    return (uint64_t)t->bytes + t->companion_bytes;
 }
 
 struct share {
-    char name[32];
+    char name[MXC_STORAGE_NAME];
     uint64_t bytes, n;
 };
 
@@ -75,9 +65,9 @@ static size_t storages(const struct mxc_weights *weights, struct share *out, siz
     size_t n = 0;
     for (size_t i = 0; i < mxc_weights_count(weights); i++) {
         const struct mxc_tensor *t = mxc_weights_at(weights, i);
-        char name[32];
+        char name[MXC_STORAGE_NAME];
         size_t k = 0;
-        storage_name(t, name);
+        mxc_tensor_storage_name(t, name);
         while (k < n && strcmp(out[k].name, name))
             k++;
         if (k == n && n < max) {
@@ -109,8 +99,8 @@ static json_t *tensors_json(const struct mxc_weights *weights) {
     json_t *array = json_array();
     for (size_t i = 0; array && i < mxc_weights_count(weights); i++) {
         const struct mxc_tensor *t = mxc_weights_at(weights, i);
-        char name[32];
-        storage_name(t, name);
+        char name[MXC_STORAGE_NAME];
+        mxc_tensor_storage_name(t, name);
         json_t *shape = json_array();
         for (int d = 0; shape && d < t->n_dims; d++)
             (void)json_array_append_new(shape, json_integer(t->shape[d]));
@@ -123,14 +113,15 @@ static json_t *tensors_json(const struct mxc_weights *weights) {
 
 static json_t *memory_json(const struct inspect *s) {
     const struct mlxcel_memory *m = &s->memory;
-    return json_pack("{s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:I, s:I, s:I, s:I, s:b}",
+    return json_pack("{s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:I, s:I, s:I, s:I, s:I, s:b}",
                      "context", (json_int_t)s->context, "batch", (json_int_t)s->batch,
                      "weights_bytes", (json_int_t)m->weights, "kv_bytes_total", (json_int_t)m->kv,
                      "kv_bytes", "full", (json_int_t)m->kv_full, "window", (json_int_t)m->kv_window,
                      "latent", (json_int_t)m->kv_latent, "cross", (json_int_t)m->kv_cross,
                      "kv_bytes_per_token", (json_int_t)m->kv_per_token, "activation_bytes",
-                     (json_int_t)m->activations, "total_bytes", (json_int_t)m->total,
-                     "budget_bytes", (json_int_t)m->available, "fits", m->fits);
+                     (json_int_t)m->activations, "overhead_bytes", (json_int_t)m->overhead,
+                     "total_bytes", (json_int_t)m->total, "budget_bytes", (json_int_t)m->available,
+                     "fits", m->fits);
 }
 
 static int print_json(const struct inspect *s) {
@@ -171,9 +162,9 @@ static void print_config(const struct inspect *s) {
 static void print_tensors(const struct mxc_weights *weights) {
     for (size_t i = 0; i < mxc_weights_count(weights); i++) {
         const struct mxc_tensor *t = mxc_weights_at(weights, i);
-        char storage[32], size[16];
-        storage_name(t, storage);
-        (void)printf("%-56s %-14s %9s  [", t->name, storage, mxc_term_size(file_bytes(t), size));
+        char storage[MXC_STORAGE_NAME], size[16];
+        mxc_tensor_storage_name(t, storage);
+        (void)printf("%-56s %-20s %9s  [", t->name, storage, mxc_term_size(file_bytes(t), size));
         for (int d = 0; d < t->n_dims; d++)
             (void)printf("%s%" PRId64, d ? ", " : "", t->shape[d]);
         (void)puts("]");
@@ -203,7 +194,8 @@ static void print_memory(const struct inspect *s) {
     (void)printf("memory at context %" PRId64 ", batch %" PRId64 "\n", s->context, s->batch);
     (void)printf("  weights %s, ", mxc_term_size(m->weights, a));
     print_kv(m);
-    (void)printf(", activations %s\n", mxc_term_size(m->activations, b));
+    (void)printf(", activations %s", mxc_term_size(m->activations, b));
+    (void)printf(", overhead %s\n", mxc_term_size(m->overhead, b));
     (void)printf("  total %s of %s available: %s\n", mxc_term_size(m->total, a),
                  mxc_term_size(m->available, b), m->fits ? "fits" : "does not fit");
 }
@@ -222,7 +214,7 @@ static void print_text(const struct inspect *s) {
     print_config(s);
     (void)printf("quantisation\n");
     for (size_t i = 0; i < n; i++)
-        (void)printf("  %-20s %4" PRIu64 " tensors %10s\n", shares[i].name, shares[i].n,
+        (void)printf("  %-26s %4" PRIu64 " tensors %10s\n", shares[i].name, shares[i].n,
                      mxc_term_size(shares[i].bytes, size));
     if (s->refused.status)
         (void)printf("cannot be run: %s\n", s->refused.message);

@@ -5,6 +5,40 @@
 
 #include "quant/decode.h"
 
+#include <stdio.h>
+
+/* What shares a scale: a block, a group, a row, or (for "") all of a matrix. */
+static void scale_name(const struct mxc_tensor *t, char out[32]) {
+    const struct mxc_quant_parts *p = t->parts;
+    out[0] = 0;
+    if (t->n_dims == 3 && p->scale_rows > 1 && p->scale_rows == (size_t)t->shape[1])
+        return; /* a matrix of each expert */
+    if (p->scale_rows > 1)
+        (void)snprintf(out, 32, " %zux%zu", p->scale_rows, p->group);
+    else if (p->n_groups > 1)
+        (void)snprintf(out, 32, " g%zu", p->group);
+    else if (p->scale_step_r)
+        (void)snprintf(out, 32, " rows");
+}
+
+void mxc_tensor_storage_name(const struct mxc_tensor *t, char name[MXC_STORAGE_NAME]) {
+    const char *base = mxc_storage_info(t->storage)->name;
+    char scale[32];
+    (void)snprintf(name, MXC_STORAGE_NAME, "%s", base);
+    if (t->storage == MXC_ST_MLX_AFFINE)
+        (void)snprintf(name, MXC_STORAGE_NAME, "%s %u-bit g%u", base, t->bits, t->group);
+    if (!t->parts || t->storage == MXC_ST_MXFP4 || t->storage == MXC_ST_MXFP8 ||
+        t->storage == MXC_ST_NVFP4)
+        return; /* its name says it all */
+    scale_name(t, scale);
+    if (t->storage == MXC_ST_FP8)
+        (void)snprintf(name, MXC_STORAGE_NAME, "%s %s%s", base,
+                       t->parts->number == MXC_ST_F8_E5M2 ? "e5m2" : "e4m3", scale);
+    else
+        (void)snprintf(name, MXC_STORAGE_NAME, "%s %u-bit%s",
+                       t->storage == MXC_ST_INT_GROUPS ? "int" : base, t->bits, scale);
+}
+
 int64_t mxc_tensor_columns(const struct mxc_tensor *tensor) {
     return tensor->n_dims ? tensor->shape[tensor->n_dims - 1] : 1;
 }

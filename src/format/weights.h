@@ -56,6 +56,11 @@ enum mxc_code mxc_weights_get(const struct mxc_weights *weights, const char *nam
 /* Sum of bytes in files. */
 uint64_t mxc_weights_bytes(const struct mxc_weights *weights);
 
+/* How a tensor is stored, for people: "Q4_K", "MLX affine 4-bit g64", "GPTQ 4-bit g128", "int 8-bit
+ * rows", "FP8 e4m3 128x128". "rows": a scale a row; nothing: one in all. Same text, same storage.
+ */
+enum { MXC_STORAGE_NAME = 48 };
+void mxc_tensor_storage_name(const struct mxc_tensor *tensor, char name[MXC_STORAGE_NAME]);
 /* Number of rows (product of all but the last extent; 1 for a vector) and their length. */
 int64_t mxc_tensor_rows(const struct mxc_tensor *tensor);
 int64_t mxc_tensor_columns(const struct mxc_tensor *tensor);

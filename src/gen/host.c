@@ -49,28 +49,45 @@ void mxc_host_model_options_init(struct mxc_host_model_options *options) {
     *options = (struct mxc_host_model_options){.parallel = 4, .max_chunk = 512, .max_queue = 64};
 }
 
-void mxc_host_quantisation(const struct mxc_weights *weights, char *out, size_t size) {
-    uint64_t bytes[MXC_N_STORAGES] = {0}, most = 0;
-    const struct mxc_tensor *best = NULL;
-    int kinds = 0;
+/* Bytes of one storage, bits and groups included. */
+static uint64_t stored_like(const struct mxc_weights *weights, const char *name) {
+    uint64_t sum = 0;
     for (size_t i = 0; i < mxc_weights_count(weights); i++) {
         const struct mxc_tensor *t = mxc_weights_at(weights, i);
+        char own[MXC_STORAGE_NAME];
+        mxc_tensor_storage_name(t, own);
+        if (!strcmp(own, name))
+            sum += (uint64_t)t->bytes + t->companion_bytes;
+    }
+    return sum;
+}
+
+void mxc_host_quantisation(const struct mxc_weights *weights, char *out, size_t size) {
+    char seen[16][MXC_STORAGE_NAME], name[MXC_STORAGE_NAME];
+    size_t n = 0, best = 0;
+    uint64_t most = 0;
+    for (size_t i = 0; i < mxc_weights_count(weights); i++) {
+        const struct mxc_tensor *t = mxc_weights_at(weights, i);
+        size_t k = 0;
         if (!mxc_storage_info(t->storage)->quantised)
             continue;
-        kinds += !bytes[t->storage];
-        bytes[t->storage] += t->bytes;
-        if (bytes[t->storage] > most) {
-            most = bytes[t->storage];
-            best = t;
+        mxc_tensor_storage_name(t, name);
+        while (k < n && strcmp(seen[k], name))
+            k++;
+        if (k < n || n == sizeof seen / sizeof *seen)
+            continue;
+        memcpy(seen[n], name, sizeof name);
+        uint64_t bytes = stored_like(weights, name);
+        if (bytes > most) {
+            most = bytes;
+            best = n;
         }
+        n++;
     }
-    const char *mixed = kinds > 1 ? "mixed " : "";
-    if (!best)
+    if (!n)
         (void)snprintf(out, size, "none");
-    else if (best->storage == MXC_ST_MLX_AFFINE)
-        (void)snprintf(out, size, "%sMLX affine %u-bit g%u", mixed, best->bits, best->group);
     else
-        (void)snprintf(out, size, "%s%s", mixed, mxc_storage_info(best->storage)->name);
+        (void)snprintf(out, size, "%s%s", n > 1 ? "mixed " : "", seen[best]);
 }
 
 /* ---- life */

@@ -32,7 +32,8 @@ static enum mxc_code read_square(const struct mxc_vision_source *source, struct 
 static enum mxc_code open_tower(const struct mxc_vision_source *source, struct mxc_err *err) {
     struct mxc_encoder e;
     enum mxc_code code;
-    if ((code = mxc_encoder_read(source, &e, err)) || (code = read_square(source, err)))
+    if ((code = mxc_encoder_read(source, "siglip_vision_model", &e, err)) ||
+        (code = read_square(source, err)))
         return code;
     struct mxc_graph *g = e.t.g;
     int64_t hidden = e.t.hidden, out = source->text_hidden;

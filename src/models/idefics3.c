@@ -13,7 +13,7 @@ static enum mxc_code build(const struct mxc_config *config, const struct mxc_wei
 
 static enum mxc_code open_tower(const struct mxc_vision_source *source, struct mxc_err *err) {
     struct mxc_encoder e;
-    enum mxc_code code = mxc_encoder_read(source, &e, err);
+    enum mxc_code code = mxc_encoder_read(source, "idefics3_vision", &e, err);
     if (code)
         return code;
     const struct mxc_vision_key key = {"scale_factor", &e.shape->merge, 2, 16};

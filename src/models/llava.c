@@ -80,7 +80,7 @@ static enum mxc_code open_tower(const struct mxc_vision_source *source, struct m
     struct mxc_encoder e;
     enum mxc_act act;
     enum mxc_code code;
-    if ((code = mxc_encoder_read(source, &e, err)) ||
+    if ((code = mxc_encoder_read(source, "clip_vision_model", &e, err)) ||
         (code = read_strategy(source->config, &e.shape->drop_first, err)) ||
         (code = mxc_read_act(source->config->root, "projector_hidden_act", "gelu", &act, err)))
         return code;

@@ -290,13 +290,15 @@ static enum mxc_code write_tower(const struct mxc_vision_source *source, struct 
     const char *projector = mxc_tower_has(t, "model.multi_modal_projector.weight")
                                 ? "model.multi_modal_projector"
                                 : "multi_modal_projector";
+    struct mxc_tower_build outer = *t; /* these two norms have an eps of their own */
+    outer.eps = 1e-5f;
     t->rope = t->positions = MXC_NONE;
     int32_t x = embeddings(w, s);
-    x = mxc_tower_layer_norm(t, x, "%slayernorm_pre", w->prefix);
+    x = mxc_tower_layer_norm(&outer, x, "%slayernorm_pre", w->prefix);
     x = mxc_graph_gather(t->g, x);
     t->range = mxc_graph_range(t->g, x);
     x = encoder(w, x, "transformer", t->layers, false, values);
-    x = mxc_tower_layer_norm(t, x, "%slayernorm_post", w->prefix);
+    x = mxc_tower_layer_norm(&outer, x, "%slayernorm_post", w->prefix);
     x = tile_embedding(w, x, "post_tile_positional_embedding", s->tiles);
     x = encoder(w, x, "global_transformer", w->global_layers, true, NULL);
     if (w->n_taps) {

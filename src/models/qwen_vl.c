@@ -36,6 +36,10 @@ enum mxc_code mxc_qwen_read(const struct mxc_vision_source *source, const char *
     if (t->hidden % t->heads)
         return mxc_err_set(err, MXC_E_FORMAT, "num_heads: %d does not divide %s (%d)", t->heads,
                            hidden_key, t->hidden);
+    t->theta = 1e4;
+    if ((code = mxc_json_get_real(json_object_get(vision, "rope_parameters"), "rope_theta",
+                                  &t->theta, err)))
+        return mxc_err_context(err, "rope_parameters");
     t->g = source->into->tower;
     t->weights = source->weights;
     t->eps = 1e-6f;

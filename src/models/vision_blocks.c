@@ -197,7 +197,7 @@ int32_t mxc_tower_mlp(const struct mxc_tower_build *t, int32_t x, int32_t residu
 void mxc_tower_rope_2d(struct mxc_tower_build *t, int32_t rows_of) {
     int32_t dims = t->hidden / t->heads;
     struct mxc_rope rope = {
-        .dims = dims, .theta = 1e4, .sections = {dims / 4, dims / 4, 0}, .restart = true};
+        .dims = dims, .theta = t->theta, .sections = {dims / 4, dims / 4, 0}, .restart = true};
     if (dims % 4)
         mxc_graph_fail(t->g, MXC_E_UNSUPPORTED,
                        "vision_config: heads of %d numbers do not divide into four", dims);
@@ -207,9 +207,8 @@ void mxc_tower_rope_2d(struct mxc_tower_build *t, int32_t rows_of) {
 
 /* ---- the encoder of CLIP and SigLIP */
 
-enum mxc_code mxc_encoder_read(const struct mxc_vision_source *source, struct mxc_encoder *e,
-                               struct mxc_err *err) {
-    const char *type = "clip_vision_model";
+enum mxc_code mxc_encoder_read(const struct mxc_vision_source *source, const char *type,
+                               struct mxc_encoder *e, struct mxc_err *err) {
     struct mxc_vision_shape *s = &source->into->shape;
     enum mxc_code code = mxc_json_get_string(source->vision, "model_type", &type, err);
     if (code)

@@ -93,6 +93,7 @@ struct mxc_tower_build {
     const struct mxc_weights *weights;
     int32_t hidden, heads, ffn, layers;
     float eps;
+    double theta; /* of mxc_tower_rope_2d */
     enum mxc_act act;
     int32_t range, rope, positions; /* of the attention; MXC_NONE: no rotation */
 };
@@ -122,17 +123,17 @@ int32_t mxc_tower_mlp(const struct mxc_tower_build *t, int32_t x, int32_t residu
                       const char *down);
 /* Rotation by row and column over whole heads: sets rope and positions (an index of two terms). */
 void mxc_tower_rope_2d(struct mxc_tower_build *t, int32_t rows_of);
-/* CLIP's and SigLIP's encoder under `prefix` ("vision_tower.vision_model."): reads vision_config,
- * and writes embeddings and n_layers layers (negative: all). Index 0: positions; index 1: class
- * rows, where shape->class_row; range 0. values: [n_layers + 1] or NULL: input and every layer's
- * output. Returns the last value. */
+/* CLIP's and SigLIP's encoder under `prefix` ("vision_tower.vision_model."): reads vision_config
+ * (type: what its model_type is when absent), and writes embeddings and n_layers layers (negative:
+ * all). Index 0: positions; index 1: class rows, where shape->class_row; range 0. values: [n_layers
+ * + 1] or NULL: input and every layer's output. Returns the last value. */
 struct mxc_encoder {
     struct mxc_tower_build t;
     struct mxc_vision_shape *shape;
     const char *prefix;
 };
-enum mxc_code mxc_encoder_read(const struct mxc_vision_source *source, struct mxc_encoder *e,
-                               struct mxc_err *err) MXC_MUST;
+enum mxc_code mxc_encoder_read(const struct mxc_vision_source *source, const char *type,
+                               struct mxc_encoder *e, struct mxc_err *err) MXC_MUST;
 int32_t mxc_encoder_build(struct mxc_encoder *e, int32_t n_layers, int32_t *values);
 
 /* ---- feeding */

@@ -215,7 +215,9 @@ static void whole(struct mxc_job *job, struct mxc_buf *out) {
 }
 
 static void free_state(void *state) {
-    mxc_mem_free(state);
+    struct mxc_anthropic_state *s = state;
+    json_decref(s->chat);
+    mxc_mem_free(s);
 }
 
 const struct mxc_format mxc_anthropic_format = {.id_prefix = "msg_",

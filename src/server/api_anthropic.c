@@ -11,11 +11,13 @@ enum mxc_code mxc_post_messages(struct mxc_exchange *x, struct mxc_fault *fault)
         return code;
     mxc_reply_header(x, "request-id", x->id);
     struct mxc_anthropic_state *state = mxc_mem_zalloc(1, sizeof *state);
-    if (!state)
-        code = mxc_fault_set(fault, MXC_E_NOMEM, NULL, "out of memory");
-    else
+    if (state) {
+        state->chat = json_incref(dialect.chat);
         code = mxc_dialect_start(x, &dialect, &mxc_anthropic_format, state, &state->n_prompt,
                                  fault);
+    } else {
+        code = mxc_fault_set(fault, MXC_E_NOMEM, NULL, "out of memory");
+    }
     mxc_dialect_fini(&dialect);
     return code;
 }

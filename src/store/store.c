@@ -12,6 +12,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <strings.h>
 
 /* ---- open ---- */
@@ -299,7 +300,7 @@ static enum mxc_code resolve_path(const char *model, struct mxc_model_place *out
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
         path[n - 1] = 0;
     enum mxc_code code = MXC_OK;
-    out->source = MXC_SOURCE_PATH;
+    out->source = MXC_PLACE_PATH;
     if (mxc_dir_exists(path)) {
         code = place_of(path, "", &out->path, &out->kind, err);
     } else if (!mxc_file_exists(path)) {
@@ -318,6 +319,30 @@ static enum mxc_code resolve_path(const char *model, struct mxc_model_place *out
     return code;
 }
 
+/* A model that came with the program, by its bare name: the folder's path, or NULL. */
+static char *bundled(const char *name) {
+    static const char *const places[] = {"share/mlxcel/models", "../models"};
+    char program[4096];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    char *path = NULL;
+    if (n <= 0 || strchr(name, '/'))
+        return NULL;
+    program[n] = 0;
+    for (int up = 0; up < 2; up++) { /* PREFIX/bin/mlxcel, SOURCE/build/PRESET/mlxcel */
+        char *slash = strrchr(program, '/');
+        if (!slash)
+            return NULL;
+        *slash = 0;
+    }
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        path = mxc_text_printf("%s/%s/%s", program, places[i], name);
+        if (path && mxc_dir_exists(path))
+            return path;
+        mxc_mem_free(path);
+    }
+    return NULL;
+}
+
 static enum mxc_code resolve_name(const struct mxc_store *store, const char *model,
                                   struct mxc_model_place *out, struct mxc_err *err) {
     struct mxc_repo_name name;
@@ -327,11 +352,15 @@ static enum mxc_code resolve_name(const struct mxc_store *store, const char *mod
     char *path = mxc_store_entry_path(store, &name);
     if (!path)
         return mxc_err_nomem(err);
-    out->source = MXC_SOURCE_STORE;
+    out->source = MXC_PLACE_STORE;
     if (!mxc_dir_exists(path)) {
         mxc_mem_free(path);
         path = hf_snapshot(store, &name);
-        out->source = MXC_SOURCE_HF_CACHE;
+        out->source = MXC_PLACE_HF_CACHE;
+    }
+    if (!path) {
+        path = bundled(model);
+        out->source = MXC_PLACE_BUNDLED;
     }
     if (!path)
         return not_found(store, model, err);

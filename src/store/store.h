@@ -30,7 +30,13 @@ enum mxc_model_kind {
 };
 const char *mxc_model_kind_name(enum mxc_model_kind kind); /* "safetensors", "gguf", "unknown" */
 
-enum mxc_model_source { MXC_SOURCE_PATH, MXC_SOURCE_STORE, MXC_SOURCE_HF_CACHE };
+enum mxc_model_source {
+    MXC_PLACE_PATH,
+    MXC_PLACE_STORE,
+    MXC_PLACE_HF_CACHE,
+    MXC_PLACE_BUNDLED /* came with the program: ../share/mlxcel/models beside its folder, or the
+                         models folder of the source tree that it was built in */
+};
 
 struct mxc_model_place {
     char *path; /* folder, or .gguf file: what mxc_config_open and mxc_weights_open take */
@@ -42,7 +48,8 @@ struct mxc_model_place {
 /* Finds MODEL: a folder or .gguf file that exists; owner/name; or a bare name, which stands for
  * MLXCEL_DEFAULT_ORG/name (mlx-community) or for the one entry of the store so named. A suffix
  * ":tag" picks the .gguf file whose name holds tag (case ignored) when an entry has several. The
- * store comes before the Hugging Face cache (HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub).
+ * store comes before the Hugging Face cache (HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub),
+ * and that before what came with the program.
  * MXC_E_NOT_FOUND says where it looked and names the nearest entry; MXC_E_ARG: a folder with
  * several .gguf files and no tag, or a name that is none. *place is then untouched. */
 enum mxc_code mxc_store_resolve(const struct mxc_store *store, const char *model,

@@ -1,7 +1,8 @@
 /* Memory that runs out: checkpoints of several kinds are opened, answer a request and are closed
- * while the n-th allocation fails, with all after it and then alone, the JSON library's and those
- * of the engine's threads included. Each time there is an answer as without a failure, or an error
- * that speaks of memory; what is left over is for the leak check of the sanitizers.
+ * while the n-th allocation fails, with all after it and then alone, those of the engine's threads
+ * included. Each time there is an answer as without a failure, or an error that speaks of memory;
+ * what is left over is for the leak check of the sanitizers. jansson's own allocations do not fail
+ * here: its parser passes some of them off as errors of syntax.
  * A spread of n; with MLXCEL_TEST_EVERY set, every n. */
 #define _GNU_SOURCE
 #include "test.h"
@@ -10,7 +11,6 @@
 #include "base/mem_fail.h"
 #include "mlxcel.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +86,7 @@ out:
     mlxcel_engine_free(engine);
     mlxcel_model_close(model);
     if (status && status != MLXCEL_NO_MEMORY)
-        fail_msg("%s: status %s: %s", kind->path, mlxcel_status_name(status), error.message);
+        (void)snprintf(text, MAX_TEXT, "%s: %s", mlxcel_status_name(status), error.message);
     return status;
 }
 
@@ -104,7 +104,7 @@ static void sweep(const struct kind *kind, bool once) {
     set_failure(0, false);
     assert_int_equal(live(kind, right), MLXCEL_OK);
     assert_true(strlen(right) > 0);
-    uint64_t calls = mxc_mem_calls(), failures = 0, runs = 0;
+    uint64_t calls = mxc_mem_calls(), failures = 0, runs = 0, wrong = 0;
     assert_true(calls > 100);
     uint64_t stride = every ? 1 : calls / POINTS;
     for (uint64_t n = 1; n <= calls + 2; n += n + LAST < calls ? stride : 1, runs++) {
@@ -112,37 +112,30 @@ static void sweep(const struct kind *kind, bool once) {
         mlxcel_status status = live(kind, text);
         bool hit = mxc_mem_calls() >= n;
         failures += status != MLXCEL_OK;
-        if (!status && strcmp(text, right) != 0)
-            fail_msg("%s: allocation %d failed and the answer is \"%s\", not \"%s\"", kind->path,
-                     (int)n, text, right);
-        if (status && !hit)
-            fail_msg("%s: there was no failure before %d", kind->path, (int)n);
+        bool fine = status ? status == MLXCEL_NO_MEMORY && hit : !strcmp(text, right);
+        if (!fine && wrong++ < 10)
+            print_error("%s%s: allocation %d failed: %s; without a failure: %s\n", kind->path,
+                        once ? ", one" : "", (int)n, text, right);
     }
     set_failure(0, false);
     assert_int_equal(live(kind, text), MLXCEL_OK);
     assert_string_equal(text, right);
     print_message("%s%s: %d allocations, %d runs, %d failed\n", kind->path, once ? ", one" : "",
                   (int)calls, (int)runs, (int)failures);
+    assert_int_equal(wrong, 0);
     assert_true(failures * 10 >= runs * 8);
 }
 
-static void all_later_ones_fail(void **state) {
-    (void)state;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        sweep(&kinds[i], false);
-}
-
-static void one_fails(void **state) {
-    (void)state;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        sweep(&kinds[i], true);
+static void memory_runs_out(void **state) {
+    sweep(*state, false);
+    sweep(*state, true);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_later_ones_fail),
-        cmocka_unit_test(one_fails),
-    };
-    json_set_alloc_funcs(mxc_mem_alloc, mxc_mem_free);
+    enum { N = sizeof kinds / sizeof *kinds };
+    struct CMUnitTest tests[N];
+    for (size_t i = 0; i < N; i++)
+        tests[i] = (struct CMUnitTest){kinds[i].path, memory_runs_out, NULL, NULL,
+                                       (void *)(uintptr_t)&kinds[i]};
     return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
 }

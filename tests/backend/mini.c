@@ -213,6 +213,12 @@ static double *read_weight(const struct mini *m, const struct mxc_weight *w) {
         const struct mxc_tensor *t = mxc_weights_find(m->weights, name);
         assert_non_null(t);
         float *all = decode(t);
+        if (w->view.flat) { /* of one tensor */
+            for (int64_t i = 0; i < slices * out * in; i++)
+                numbers[i] = (double)all[i];
+            free(all);
+            break;
+        }
         int64_t columns = w->role == MXC_W_VECTOR ? 1 : mxc_tensor_columns(t);
         for (int64_t r = 0; r < out; r++)
             for (int64_t c = 0; c < in; c++) {

@@ -390,6 +390,26 @@ static void tensors_of_weights(void **state) {
     assert_int_equal(mxc_weight_tensor_shape(&g->weights[id], shape), 2);
     assert_int_equal(shape[0], -1);
     assert_int_equal(shape[1], 8);
+
+    /* a kernel as a matrix, a wide table as a long one */
+    const struct mxc_weight kernel = {.role = MXC_W_MATRIX, .n_dims = 2, .shape = {4, 24}};
+    const struct mxc_weight table = {.role = MXC_W_TABLE, .n_dims = 2, .shape = {6, 4}};
+    struct mxc_weight_view flat = {
+        .n_dims = 5, .shape = {4, 3, 2, 2, 2}, .row_step = 1, .flat = true};
+    id = mxc_graph_view(g, &kernel, &flat, "conv");
+    assert_int_equal(mxc_weight_tensor_shape(&g->weights[id], shape), 5);
+    assert_int_equal(shape[4], 2);
+    flat.n_dims = 2;
+    flat.shape[0] = 2;
+    flat.shape[1] = 12;
+    id = mxc_graph_view(g, &table, &flat, "wide");
+    assert_int_equal(mxc_weight_tensor_shape(&g->weights[id], shape), 2);
+    assert_int_equal(shape[1], 12);
+    flat.row0 = 1;
+    struct mxc_err err;
+    (void)mxc_graph_view(g, &table, &flat, "bad");
+    assert_int_not_equal(mxc_graph_finish(g, x, &err), MXC_OK);
+    assert_non_null(strstr(err.message, "flat"));
     mxc_graph_free(g);
 }
 

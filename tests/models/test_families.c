@@ -91,10 +91,11 @@ static void golden_graphs(void **state) {
 static void checkpoint_graphs(void **state) {
     (void)state;
     static const char *const names[] = {
-        "bailing_moe_v2", "cohere_qk_norm", "deepseek_v3",       "gemma2",
-        "gemma3_text",    "glm4",           "gpt_oss_bf16",      "granite",
-        "mixtral",        "olmo2",          "phi3_longrope",     "qwen2_moe",
-        "qwen3_moe",      "smollm3",        "stablelm_parallel", "starcoder2"};
+        "bailing_moe_v2", "cohere_qk_norm", "deepseek_v3", "gemma2",           "gemma3_text",
+        "glm4",           "gpt_oss_bf16",   "granite",     "mixtral",          "olmo2",
+        "phi3_longrope",  "qwen2_moe",      "qwen3_moe",   "smollm3",          "stablelm_parallel",
+        "starcoder2",     "qwen2_vl",       "qwen3_vl",    "llava_clip_llama", "mllama",
+        "gemma3",         "idefics3"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[512];
         struct mxc_config *config;

@@ -13,7 +13,8 @@ static void list(void **state) {
         "llama",     "mistral",     "mixtral",     "qwen2",       "qwen2_moe",  "qwen3",
         "qwen3_moe", "gemma",       "gemma2",      "gemma3_text", "phi3",       "smollm3",
         "olmo2",     "granite",     "cohere",      "glm4",        "starcoder2", "stablelm",
-        "ernie4_5",  "bailing_moe", "deepseek_v3", "gpt_oss"};
+        "ernie4_5",  "bailing_moe", "deepseek_v3", "gpt_oss",     "qwen2_vl",   "qwen2_5_vl",
+        "qwen3_vl",  "llava",       "mllama",      "gemma3",      "idefics3",   "bert"};
     const int n_names = sizeof names / sizeof *names;
     const struct mxc_family *const *families = mxc_family_list();
     int n = 0;

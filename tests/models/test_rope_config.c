@@ -8,9 +8,11 @@
 #include <math.h>
 #include <string.h>
 
+static const struct mxc_hyper_rules plain = {0};
+
 static enum mxc_code read_rope(const char *json, struct mxc_rope *rope, struct mxc_err *err) {
     struct mxc_config config = test_config(json);
-    enum mxc_code code = mxc_rope_read(&config, NULL, 16, config.max_position, rope, err);
+    enum mxc_code code = mxc_rope_read(&config, NULL, &plain, 16, config.max_position, rope, err);
     test_config_fini(&config);
     return code;
 }
@@ -89,6 +91,23 @@ static void scalings(void **state) {
                 r.short_factor[0] == 1.0f);
 }
 
+static void sections(void **state) {
+    (void)state;
+    struct mxc_rope r =
+        must_read("{\"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [2, 3, 3]}}");
+    assert_int_equal(r.scaling, MXC_ROPE_NONE);
+    assert_true(r.sections[0] == 2 && r.sections[1] == 3 && r.sections[2] == 3);
+    assert_false(r.sections_interleaved || r.restart);
+    r = must_read("{\"rope_parameters\": {\"rope_type\": \"default\", \"mrope_section\": "
+                  "[4, 2, 2], \"mrope_interleaved\": true}}");
+    assert_true(r.sections[0] == 4 && r.sections_interleaved);
+    r = must_read("{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, \"mrope_section\": "
+                  "[2, 3, 3], \"original_max_position_embeddings\": 64}}");
+    assert_true(r.scaling == MXC_ROPE_YARN && r.sections[1] == 3);
+    r = must_read("{}");
+    assert_int_equal(r.sections[0], 0);
+}
+
 static void refusals(void **state) {
     (void)state;
     static const struct {
@@ -124,8 +143,12 @@ static void refusals(void **state) {
          "short_factor[7] is not a positive number"},
         {"{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2, \"factr\": 2}}",
          "option \"factr\" is not supported (nearest: \"factor\")"},
-        {"{\"rope_scaling\": {\"rope_type\": \"default\", \"mrope_section\": [2, 3, 3]}}",
-         "option \"mrope_section\""},
+        {"{\"rope_scaling\": {\"rope_type\": \"default\", \"mrope_section\": [2, 3]}}",
+         "rope_scaling: mrope_section: not a list of 3"},
+        {"{\"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [2, 3, 4]}}",
+         "rope_scaling: mrope_section: 9 pairs in all, not 8"},
+        {"{\"rope_parameters\": {\"mrope_section\": [2, 0, 6]}}", "rope_parameters: mrope_section"},
+        {"{\"rope_parameters\": {\"mrope_interleaved\": \"yes\"}}", "mrope_interleaved"},
         {"{\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}}}",
          "\"full_attention\": settings per layer type are not supported"},
         {"{\"rope_scaling\": 3}", "rope_scaling: not an object"},
@@ -157,7 +180,7 @@ static enum mxc_code with_table(const struct test_tensor *table, struct mxc_rope
     assert_int_equal(mxc_graph_new("none", &g, NULL), MXC_OK);
     test_checkpoint_open(g, &change, &c);
     mxc_graph_free(g);
-    enum mxc_code code = mxc_rope_read(&config, c.weights, 8, 0, rope, err);
+    enum mxc_code code = mxc_rope_read(&config, c.weights, &plain, 8, 0, rope, err);
     test_checkpoint_close(&c);
     test_config_fini(&config);
     return code;
@@ -189,10 +212,8 @@ static void frequency_table(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spellings),
-        cmocka_unit_test(scalings),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(frequency_table),
+        cmocka_unit_test(spellings), cmocka_unit_test(scalings),        cmocka_unit_test(sections),
+        cmocka_unit_test(refusals),  cmocka_unit_test(frequency_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -216,10 +216,10 @@ static void digests(void **state) {
     struct mxc_vision_picture p[4];
     const struct mxc_vision_budget small = {.max_pixels = 3136};
     vlm_open(&m, "qwen2_vl");
-    prepare(&m, "rgb", NULL, &p[0]);
-    prepare(&m, "rgb", NULL, &p[1]);
-    prepare(&m, "rgb", &small, &p[2]);
-    prepare(&m, "alpha", NULL, &p[3]);
+    prepare(&m, "alpha", NULL, &p[0]);
+    prepare(&m, "alpha", NULL, &p[1]);
+    prepare(&m, "alpha", &small, &p[2]);
+    prepare(&m, "rgb", NULL, &p[3]);
     assert_memory_equal(p[0].digest, p[1].digest, sizeof p[0].digest);
     assert_memory_not_equal(p[0].digest, p[2].digest, sizeof p[0].digest);
     assert_memory_not_equal(p[0].digest, p[3].digest, sizeof p[0].digest);
@@ -365,8 +365,8 @@ static void bad_text(void **state) {
 static void text_defaults(void **state) {
     (void)state;
     static const struct bad cases[] = {
-        {"llava_clip_llama", "text_config", "hidden_size", NULL,
-         "[64] where the config asks for [4096"},
+        {"llava_clip_llama", "text_config", "vocab_size", NULL,
+         "[784, 64] where the config asks for [32000"},
         {"gemma3", "text_config", "num_attention_heads", NULL,
          "[96, 64] where the config asks for [192"},
         {"mllama", "text_config", "num_hidden_layers", NULL, "layers.4."},

@@ -117,17 +117,17 @@ static void resolve(void **state) {
     put("dir/tokenizer.json", "{}");
     put("file.gguf", "x");
     put("file.txt", "x");
-    check("own/st", "store/own/st", "own/st", MXC_MODEL_SAFETENSORS, MXC_SOURCE_STORE);
-    check("st", "store/own/st", "own/st", MXC_MODEL_SAFETENSORS, MXC_SOURCE_STORE);
+    check("own/st", "store/own/st", "own/st", MXC_MODEL_SAFETENSORS, MXC_PLACE_STORE);
+    check("st", "store/own/st", "own/st", MXC_MODEL_SAFETENSORS, MXC_PLACE_STORE);
     check("org", "store/mlx-community/org", "mlx-community/org", MXC_MODEL_SAFETENSORS,
-          MXC_SOURCE_STORE);
-    check("one", "store/own/one/m.gguf", "own/one", MXC_MODEL_GGUF, MXC_SOURCE_STORE);
-    check("own/two:q8_0", "store/own/two/m-Q8_0.gguf", "own/two", MXC_MODEL_GGUF, MXC_SOURCE_STORE);
-    check("tok", "store/own/tok", "own/tok", MXC_MODEL_UNKNOWN, MXC_SOURCE_STORE);
+          MXC_PLACE_STORE);
+    check("one", "store/own/one/m.gguf", "own/one", MXC_MODEL_GGUF, MXC_PLACE_STORE);
+    check("own/two:q8_0", "store/own/two/m-Q8_0.gguf", "own/two", MXC_MODEL_GGUF, MXC_PLACE_STORE);
+    check("tok", "store/own/tok", "own/tok", MXC_MODEL_UNKNOWN, MXC_PLACE_STORE);
     (void)snprintf(path, sizeof path, "%s/dir//", root);
-    check(path, "dir", "dir", MXC_MODEL_UNKNOWN, MXC_SOURCE_PATH);
+    check(path, "dir", "dir", MXC_MODEL_UNKNOWN, MXC_PLACE_PATH);
     (void)snprintf(path, sizeof path, "%s/file.gguf", root);
-    check(path, "file.gguf", "file.gguf", MXC_MODEL_GGUF, MXC_SOURCE_PATH);
+    check(path, "file.gguf", "file.gguf", MXC_MODEL_GGUF, MXC_PLACE_PATH);
     (void)snprintf(path, sizeof path, "%s/file.txt", root);
     check_bad(path, MXC_E_UNSUPPORTED, "folder or a .gguf");
     check_bad("own/two", MXC_E_ARG, "m-Q4_0.gguf, m-Q8_0.gguf");
@@ -158,15 +158,15 @@ static void hf_cache(void **state) {
                    "model-2.safetensors");
     assert_int_equal(symlink(target, link_name), 0);
     check("o/n", "hf/models--o--n/snapshots/abc", "o/n", MXC_MODEL_SAFETENSORS,
-          MXC_SOURCE_HF_CACHE);
+          MXC_PLACE_HF_CACHE);
     put("store/o/n/config.json", "{}");
     put("store/o/n/m.safetensors", "x");
-    check("o/n", "store/o/n", "o/n", MXC_MODEL_SAFETENSORS, MXC_SOURCE_STORE);
+    check("o/n", "store/o/n", "o/n", MXC_MODEL_SAFETENSORS, MXC_PLACE_STORE);
     /* rm never touches the cache */
     assert_int_equal(mxc_store_remove(store, "o/n", NULL, NULL), MXC_OK);
     assert_int_equal(mxc_store_remove(store, "o/n", NULL, NULL), MXC_E_NOT_FOUND);
     check("o/n", "hf/models--o--n/snapshots/abc", "o/n", MXC_MODEL_SAFETENSORS,
-          MXC_SOURCE_HF_CACHE);
+          MXC_PLACE_HF_CACHE);
     put("hf/models--o--n/refs/main", "../../../store");
     check_bad("o/n", MXC_E_NOT_FOUND, "no model");
 }
