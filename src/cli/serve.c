@@ -35,11 +35,13 @@ struct mxc_serve_args {
     struct mxc_arg_list models, aliases, keys, origins;
     const char *models_dir, *kv_bytes, *precision, *backend, *cpu, *host, *prefix, *tls_key_file;
     const char *tls_cert_file, *key_file, *reasoning_format, *log_format, *log_file, *pooling;
+    const char *state_dir, *store_bytes;
     int64_t threads, context, parallel, max_chunk, max_queue, port, max_body_mb, max_header_kb;
     int64_t max_json_depth, max_connections, max_per_key, max_stream_kb, http_threads, prep_threads;
     double write_s, header_s, idle_s, ping_s, drain_s;
     bool force, no_key_needed, metrics, no_metrics, slots, no_slots, verbose, always, surface,
         embeddings;
+    bool no_store;
     bool none; /* of headings */
 };
 
@@ -313,6 +315,31 @@ static int split(struct serve *s, const struct mxc_arg_list *list, const char *w
     return 0;
 }
 
+static void note(const char *line, void *user) {
+    (void)user;
+    mxc_term_note("%s", line);
+}
+
+/* Where responses are stored, and how much. */
+static int set_store(struct serve *s, struct mxc_server_options *o) {
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    const char *size = s->args.store_bytes;
+    if (size && (!parse_size(size, &o->max_stored_bytes) || !o->max_stored_bytes))
+        return mxc_term_usage("serve", "--store-bytes: \"%s\" is no size like 256M", size);
+    o->warn = note;
+    if (s->args.no_store)
+        return 0;
+    if (s->args.state_dir)
+        o->state_dir = s->args.state_dir;
+    else if (state && *state == '/')
+        o->state_dir = mxc_arena_printf(&s->arena, "%s/mlxcel", state);
+    else if (home && *home == '/')
+        o->state_dir = mxc_arena_printf(&s->arena, "%s/.local/state/mlxcel", home);
+    else
+        note("responses are not stored: neither --state-dir nor HOME says where", NULL);
+    return 0;
+}
+
 static int open_server(struct serve *s) {
     const struct mxc_serve_args *a = &s->args;
     struct mxc_server_options o;
@@ -354,6 +381,8 @@ static int open_server(struct serve *s) {
         status = split(s, &a->origins, "--cors-origin", origins, MXC_COUNT(origins), &o.n_origins);
     if (!status)
         status = open_log(s, &o);
+    if (!status)
+        status = set_store(s, &o);
     if (!status && mxc_server_open(&o, s->host, &s->server, &err))
         status = mxc_term_err(&err);
     return status;

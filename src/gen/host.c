@@ -334,6 +334,11 @@ void mxc_host_info(struct mxc_host *host, int model, struct mxc_host_info *info)
     info->load_seconds = m->load_seconds;
 }
 
+const struct mxc_vision *mxc_host_vision(struct mxc_host *host, int model) {
+    const struct hosted *m = &host->models[model];
+    return is_ready(m) ? m->model->checkpoint->vision : NULL;
+}
+
 struct mxc_chat *mxc_host_chat(struct mxc_host *host, int model) {
     struct hosted *m = &host->models[model];
     return is_ready(m) ? m->chat : NULL;

@@ -69,6 +69,8 @@ int mxc_host_find(const struct mxc_host *host, const char *name);
 void mxc_host_info(struct mxc_host *host, int model, struct mxc_host_info *info);
 /* Tokeniser and template; NULL while the model is not READY. */
 struct mxc_chat *mxc_host_chat(struct mxc_host *host, int model);
+/* How the model sees; NULL while it is not READY, and for one that does not. */
+const struct mxc_vision *mxc_host_vision(struct mxc_host *host, int model);
 /* Sampling that a request starts from: the checkpoint's own defaults over the customary ones. */
 void mxc_host_sampling(struct mxc_host *host, int model, struct mxc_sampling *sampling);
 /* As mxc_gen_submit. MXC_E_BUSY: the queue is full, or the model is LOADING; MXC_E_NOT_FOUND: it is

@@ -207,10 +207,11 @@ static enum mxc_code set_content(struct mxc_chat *chat, const json_t *variables,
     } else {
         int text = takes_text(chat, variables);
         int parts = text == NO ? takes_parts(chat, variables) : NO;
-        if (text && parts == NO)
+        if (!text || !parts)
+            return mxc_err_nomem(err);
+        if (parts == NO)
             return MXC_OK;
-        if (parts)
-            wanted = text_parts(json_string_value(content), json_string_length(content));
+        wanted = text_parts(json_string_value(content), json_string_length(content));
     }
     return json_object_set_new(message, "content", wanted) ? mxc_err_nomem(err) : MXC_OK;
 }

@@ -86,8 +86,7 @@ static enum mxc_code add_image(const json_t *block, const struct mxc_place *at, 
     mxc_buf_init(&url, MAX_TEXT);
     (void)mxc_buf_printf(&url, "data:%s;base64,", kinds[i]);
     (void)mxc_buf_puts(&url, json_string_value(data));
-    code = url.failed ? nomem(fault)
-                      : push(parts, mxc_dialect_image(mxc_buf_text(&url)), fault);
+    code = url.failed ? nomem(fault) : push(parts, mxc_dialect_image(mxc_buf_text(&url)), fault);
     mxc_buf_fini(&url);
     return code;
 }
@@ -200,10 +199,9 @@ static enum mxc_code add_result(struct mxc_dialect *d, const json_t *block,
         return code;
     if (json_is_true(flag))
         content = mark_error(content);
-    return mxc_dialect_add(d,
-                           json_pack("{s:s,s:O,s:o}", "role", "tool", "tool_call_id", id, "content",
-                                     content),
-                           origin, fault);
+    return mxc_dialect_add(
+        d, json_pack("{s:s,s:O,s:o}", "role", "tool", "tool_call_id", id, "content", content),
+        origin, fault);
 }
 
 static enum mxc_code read_user(struct mxc_dialect *d, const json_t *blocks,
@@ -232,10 +230,9 @@ static enum mxc_code read_user(struct mxc_dialect *d, const json_t *blocks,
         json_decref(parts);
         return code;
     }
-    return mxc_dialect_add(d,
-                           json_pack("{s:s,s:o}", "role", "user", "content",
-                                     mxc_dialect_content(parts)),
-                           origin, fault);
+    return mxc_dialect_add(
+        d, json_pack("{s:s,s:o}", "role", "user", "content", mxc_dialect_content(parts)), origin,
+        fault);
 }
 
 /* What an assistant's message is put together from. */
@@ -261,8 +258,8 @@ static enum mxc_code add_call(struct answer *a, const json_t *block, const struc
     else
         input = json_object();
     return push(a->calls,
-                json_pack("{s:O,s:s,s:{s:O,s:o}}", "id", id, "type", "function", "function",
-                          "name", name, "arguments", input),
+                json_pack("{s:O,s:s,s:{s:O,s:o}}", "id", id, "type", "function", "function", "name",
+                          name, "arguments", input),
                 fault);
 }
 
@@ -356,8 +353,7 @@ static enum mxc_code read_message(struct mxc_dialect *d, const json_t *m, size_t
         return read_assistant(d, value, &where, (int32_t)i, fault);
     code = read_content(value, &where, true, &content, fault);
     return code ? code
-                : mxc_dialect_add(d,
-                                  json_pack("{s:O,s:o}", "role", role, "content", content),
+                : mxc_dialect_add(d, json_pack("{s:O,s:o}", "role", role, "content", content),
                                   (int32_t)i, fault);
 }
 
@@ -440,8 +436,7 @@ static enum mxc_code read_tools(struct mxc_dialect *d, const json_t *json,
 static enum mxc_code read_choice(struct mxc_dialect *d, const json_t *json,
                                  struct mxc_fault *fault) {
     static const struct mxc_place at = {"tool_choice"};
-    static const char *const kinds[][2] = {
-        {"auto", "auto"}, {"any", "required"}, {"none", "none"}};
+    static const char *const kinds[][2] = {{"auto", "auto"}, {"any", "required"}, {"none", "none"}};
     const json_t *choice = NULL, *type, *name;
     bool single = false;
     enum mxc_code code = mxc_field_object(json, "tool_choice", &choice, fault);
@@ -463,10 +458,10 @@ static enum mxc_code read_choice(struct mxc_dialect *d, const json_t *json,
                              "tool_choice.type: not auto, any, tool or none");
     code = mxc_place_text(choice, &at, "name", true, &name, fault);
     return code ? code
-                : mxc_dialect_set(d, "tool_choice",
-                                  json_pack("{s:s,s:{s:O}}", "type", "function", "function",
-                                            "name", name),
-                                  fault);
+                : mxc_dialect_set(
+                      d, "tool_choice",
+                      json_pack("{s:s,s:{s:O}}", "type", "function", "function", "name", name),
+                      fault);
 }
 
 /* ---- the rest */
@@ -494,8 +489,7 @@ static enum mxc_code read_metadata(const json_t *json, struct mxc_fault *fault) 
     static const struct mxc_place at = {"metadata"};
     const json_t *metadata = NULL, *user;
     enum mxc_code code = mxc_field_object(json, "metadata", &metadata, fault);
-    return code || !metadata ? code
-                             : mxc_place_text(metadata, &at, "user_id", false, &user, fault);
+    return code || !metadata ? code : mxc_place_text(metadata, &at, "user_id", false, &user, fault);
 }
 
 /* {"type": "enabled", "budget_tokens"}, {"type": "disabled"}, {"type": "adaptive"}. Absent: as the
@@ -524,9 +518,9 @@ static enum mxc_code read_thinking(struct mxc_dialect *d, const json_t *json,
     if (on && budget < 0)
         return mxc_fault_set(fault, MXC_E_ARG, "thinking.budget_tokens",
                              "thinking.budget_tokens: it is missing");
-    json_t *copy = on ? json_pack("{s:s,s:I}", "type", "enabled", "budget_tokens",
-                                  (json_int_t)budget)
-                      : json_pack("{s:s}", "type", "disabled");
+    json_t *copy =
+        on ? json_pack("{s:s,s:I}", "type", "enabled", "budget_tokens", (json_int_t)budget)
+           : json_pack("{s:s}", "type", "disabled");
     return mxc_dialect_set(d, "thinking", copy, fault);
 }
 
@@ -573,9 +567,9 @@ static enum mxc_code read_output(struct mxc_dialect *d, const json_t *json,
 
 enum mxc_code mxc_anthropic_read(const json_t *json, bool counting, struct mxc_dialect *out,
                                  struct mxc_fault *fault) {
-    static const char *const same[] = {"model",        "stream",   "temperature", "top_p",
-                                       "top_k",        "min_p",    "seed",        "cache_prompt",
-                                       "priority",     "chat_template_kwargs",    NULL};
+    static const char *const same[] = {
+        "model",        "stream",   "temperature",          "top_p", "top_k", "min_p", "seed",
+        "cache_prompt", "priority", "chat_template_kwargs", NULL};
     struct mxc_dialect d;
     enum mxc_code code = mxc_params_refused(json, MXC_FIELDS_MESSAGES, fault);
     if (code)

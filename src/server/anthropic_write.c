@@ -1,8 +1,9 @@
 /* Answers in Anthropic's shape, whole and as a stream of events:
- *   message_start, ping; per block content_block_start, content_block_delta ..., content_block_stop;
- *   message_delta with the stop reason and the usage; message_stop. An error event ends a stream.
- * Blocks follow each other as the model produces them: thinking, text, tool_use. Thoughts are not
- * signed: the signature is empty, and none is asked for when they come back. */
+ *   message_start, ping; per block content_block_start, content_block_delta ...,
+ * content_block_stop; message_delta with the stop reason and the usage; message_stop. An error
+ * event ends a stream. Blocks follow each other as the model produces them: thinking, text,
+ * tool_use. Thoughts are not signed: the signature is empty, and none is asked for when they come
+ * back. */
 #define _GNU_SOURCE
 #include "server/anthropic.h"
 
@@ -40,9 +41,8 @@ static void put_reason(const struct mxc_job *job, const struct mxc_choice *c, st
 }
 
 static void put_head(const struct mxc_job *job, struct mxc_buf *out) {
-    (void)mxc_buf_printf(out,
-                         "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":",
-                         job->id);
+    (void)mxc_buf_printf(
+        out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", job->id);
     mxc_put_json_text(out, mxc_str_of(job->params.info.name));
 }
 
@@ -124,9 +124,9 @@ static void delta(struct mxc_job *job, struct mxc_choice *c, const struct mxc_de
     (void)c;
     if (s->failed || (d->kind != MXC_DELTA_CALL && !d->text.length))
         return;
-    bool same = s->open && (d->kind == MXC_DELTA_ARGUMENTS
-                                ? s->kind == MXC_DELTA_CALL && s->call == d->call
-                                : s->kind == d->kind && d->kind != MXC_DELTA_CALL);
+    bool same = s->open &&
+                (d->kind == MXC_DELTA_ARGUMENTS ? s->kind == MXC_DELTA_CALL && s->call == d->call
+                                                : s->kind == d->kind && d->kind != MXC_DELTA_CALL);
     if (!same && d->kind != MXC_DELTA_ARGUMENTS)
         begin_block(s, d, out);
     else if (!same)

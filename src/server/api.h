@@ -26,6 +26,15 @@ enum mxc_code mxc_get_openapi(struct mxc_exchange *x, struct mxc_fault *fault);
 /* ---- api_chat.c, api_completions.c */
 enum mxc_code mxc_post_chat(struct mxc_exchange *x, struct mxc_fault *fault);
 enum mxc_code mxc_post_completions(struct mxc_exchange *x, struct mxc_fault *fault);
+/* ---- api_responses.c */
+enum mxc_code mxc_post_responses(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_get_response(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_delete_response(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_cancel_response(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_get_response_items(struct mxc_exchange *x, struct mxc_fault *fault);
+/* ---- api_anthropic.c */
+enum mxc_code mxc_post_messages(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_post_count_tokens(struct mxc_exchange *x, struct mxc_fault *fault);
 /* ---- api_llama.c */
 enum mxc_code mxc_post_completion(struct mxc_exchange *x, struct mxc_fault *fault);
 enum mxc_code mxc_post_infill(struct mxc_exchange *x, struct mxc_fault *fault);
@@ -37,7 +46,7 @@ enum mxc_code mxc_post_apply_template(struct mxc_exchange *x, struct mxc_fault *
 
 /* Prompts of a request that are token ids or text. */
 struct mxc_prompts {
-    struct mxc_job_prompt *items; /* ids owned */
+    struct mxc_job_prompt *items; /* ids and pictures owned */
     int n;
     char **echoes; /* the prompts' text, when asked for; take it by setting NULL */
 };

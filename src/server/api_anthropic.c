@@ -13,8 +13,8 @@ enum mxc_code mxc_post_messages(struct mxc_exchange *x, struct mxc_fault *fault)
     struct mxc_anthropic_state *state = mxc_mem_zalloc(1, sizeof *state);
     if (state) {
         state->chat = json_incref(dialect.chat);
-        code = mxc_dialect_start(x, &dialect, &mxc_anthropic_format, state, &state->n_prompt,
-                                 fault);
+        code =
+            mxc_dialect_start(x, &dialect, &mxc_anthropic_format, state, &state->n_prompt, fault);
     } else {
         code = mxc_fault_set(fault, MXC_E_NOMEM, NULL, "out of memory");
     }

@@ -19,7 +19,7 @@
 
 enum {
     MAX_INPUTS = 2048,
-    MAX_TOKENS = 1 << 20,     /* of all inputs together */
+    MAX_TOKENS = 300000,      /* of all inputs together; both bounds are OpenAI's */
     MAX_TEXT_BYTES = 8 << 20, /* of one input */
     MAX_REPLY = 512 << 20,
     LEAST_FLYING = 8

@@ -42,9 +42,12 @@ enum mxc_code mxc_get_health(struct mxc_exchange *x, struct mxc_fault *fault) {
 
 /* ---- models */
 
-/* What the modalities are, and why images are not among them. */
-static const char *vision_of(const struct mxc_host_info *info) {
-    return info->state == MXC_HOST_READY ? "none" : "unavailable";
+/* "supported", "none" (a text-only checkpoint), "unavailable" (vision_reason says why). */
+static const char *vision_of(const struct mxc_server *server, const struct mxc_host_info *info) {
+    if (info->state != MXC_HOST_READY)
+        return "unavailable";
+    int model = mxc_host_find(server->host, info->name);
+    return mxc_host_vision(server->host, model) ? "supported" : "none";
 }
 
 static json_t *model_json(const struct mxc_server *server, const struct mxc_host_info *info) {
@@ -72,9 +75,12 @@ static json_t *model_json(const struct mxc_server *server, const struct mxc_host
             json_object_set_new(m, "context_length", json_integer(info->context)))
             goto fail;
     }
+    const char *vision = vision_of(server, info);
     json_t *modalities = json_pack("{s:[s],s:[s]}", "input", "text", "output", "text");
     if (!modalities || json_object_set_new(m, "modalities", modalities) ||
-        json_object_set_new(m, "vision", json_string(vision_of(info))))
+        json_object_set_new(m, "vision", json_string(vision)) ||
+        (!strcmp(vision, "supported") &&
+         json_array_append_new(json_object_get(modalities, "input"), json_string("image"))))
         goto fail;
     if (info->state != MXC_HOST_READY &&
         json_object_set_new(m, "vision_reason",

@@ -271,8 +271,7 @@ static enum mxc_code make_page(const struct mxc_exchange *x, const json_t *items
     const json_t *head = json_array_get(page, 0), *last = json_array_get(page, count - 1);
     *out = json_pack("{s:s,s:o,s:s?,s:s?,s:b}", "object", "list", "data", page, "first_id",
                      json_string_value(json_object_get(head, "id")), "last_id",
-                     json_string_value(json_object_get(last, "id")), "has_more",
-                     first + count < n);
+                     json_string_value(json_object_get(last, "id")), "has_more", first + count < n);
     return MXC_OK;
 }
 

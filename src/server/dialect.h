@@ -19,11 +19,11 @@ struct mxc_dialect_name {
 };
 
 struct mxc_dialect {
-    json_t *chat;     /* the chat request; owned */
-    json_t *messages; /* of chat; borrowed */
-    const char *list, *head, *history; /* the fields where messages come from */
+    json_t *chat;                         /* the chat request; owned */
+    json_t *messages;                     /* of chat; borrowed */
+    const char *list, *head, *history;    /* the fields where messages come from */
     const struct mxc_dialect_name *names; /* ends with {NULL, NULL} */
-    int32_t *origins; /* of the messages */
+    int32_t *origins;                     /* of the messages */
     size_t n_origins, capacity;
 };
 

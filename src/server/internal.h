@@ -14,6 +14,7 @@
 struct mxc_front;
 struct mxc_jobs;
 struct mxc_constraints;
+struct mxc_responses;
 
 struct mxc_server {
     struct mxc_arena arena; /* of the options' text */
@@ -25,6 +26,7 @@ struct mxc_server {
     struct mxc_watch *watch;
     struct mxc_jobs *jobs;               /* generations that run (job.h) */
     struct mxc_constraints *constraints; /* what structured output shares (constrain.h) */
+    struct mxc_responses *responses;     /* stored ones and those that run (responses.h) */
     struct mxc_front *http;
     uint64_t start_ns;
     int64_t start_time; /* Unix time */

@@ -616,8 +616,11 @@ static enum mxc_code submit(struct mxc_job *job, struct mxc_choice *c,
                             const struct mxc_job_prompt *prompt, uint64_t group,
                             struct mxc_fault *fault) {
     struct mxc_gen_params gen = job->params.gen;
-    const struct mxc_prompt engine_prompt = {
+    struct mxc_prompt engine_prompt = {
         .tokens = prompt->ids, .n_tokens = prompt->n_ids, .adapter = -1};
+    if (prompt->pictures)
+        mxc_pictures_prompt(prompt->pictures, &engine_prompt);
+    gen.pictures = prompt->pictures;
     struct mxc_jobs *jobs = job->x->server->jobs;
     struct mxc_err err;
     uint64_t id;

@@ -119,7 +119,8 @@ struct mxc_usage {
 struct mxc_job_prompt {
     const int32_t *ids;
     int32_t n_ids;
-    bool inside; /* the prompt ends inside a thought */
+    bool inside;                   /* the prompt ends inside a thought */
+    struct mxc_pictures *pictures; /* that the ids were laid out around; NULL: none */
 };
 
 struct mxc_job_start {

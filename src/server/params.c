@@ -393,6 +393,7 @@ enum mxc_code mxc_params_init(struct mxc_exchange *x, const json_t *json, enum m
         return code;
     mxc_host_info(x->server->host, p->model, &p->info);
     p->chat = mxc_host_chat(x->server->host, p->model);
+    p->vision = mxc_host_vision(x->server->host, p->model);
     struct mxc_request_params *r = &p->gen.request;
     mxc_host_sampling(x->server->host, p->model, &r->sampling);
     code = read_sampling(json, fields, &r->sampling, fault);

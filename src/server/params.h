@@ -23,8 +23,9 @@ struct mxc_params {
     int model; /* index in the host */
     struct mxc_host_info info;
     struct mxc_chat *chat;
-    struct mxc_gen_params gen; /* its arrays are the ones below */
-    int n;                     /* choices of each prompt */
+    const struct mxc_vision *vision; /* NULL: the model does not see */
+    struct mxc_gen_params gen;       /* its arrays are the ones below */
+    int n;                           /* choices of each prompt */
     bool stream, include_usage, progress, timings, return_tokens;
     bool logprobs; /* asked for; gen.request.n_logprobs says how many alternatives */
     struct mxc_logit_bias *bias;

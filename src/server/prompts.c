@@ -15,6 +15,7 @@ static enum mxc_code nomem(struct mxc_fault *fault) {
 void mxc_prompts_fini(struct mxc_prompts *prompts) {
     for (int i = 0; i < prompts->n; i++) {
         mxc_mem_free((int32_t *)(uintptr_t)prompts->items[i].ids);
+        mxc_pictures_release(prompts->items[i].pictures);
         if (prompts->echoes)
             mxc_mem_free(prompts->echoes[i]);
     }
@@ -322,13 +323,18 @@ enum mxc_code mxc_chat_input_build(const struct mxc_params *params,
     const struct mxc_prompt_input build = {.messages = input->messages,
                                            .variables = input->variables,
                                            .no_generation_prompt = input->no_generation_prompt,
-                                           .continue_final = input->continue_final};
+                                           .continue_final = input->continue_final,
+                                           .vision = params->vision};
     struct mxc_prompt_ids built;
     struct mxc_err err;
     enum mxc_code code = mxc_prompt_build(params->chat, &build, &built, &err);
     if (code)
         return mxc_fault_from(fault, &err, "messages");
     code = mxc_prompts_one(&built.ids, built.inside, out, fault);
+    if (code)
+        mxc_pictures_release(built.pictures);
+    else
+        out->items[0].pictures = built.pictures;
     mxc_ids_fini(&built.ids);
     return code;
 }

@@ -55,8 +55,8 @@ static bool complete_item(json_t *item, const char *response, size_t i) {
     bool message = type && !strcmp(type, "message");
     bool ours = role && !strcmp(role, "assistant");
     if (message && json_is_string(content)) {
-        json_t *parts = json_pack("[{s:s,s:O}]", "type", ours ? "output_text" : "input_text",
-                                  "text", content);
+        json_t *parts =
+            json_pack("[{s:s,s:O}]", "type", ours ? "output_text" : "input_text", "text", content);
         if (json_object_set_new(item, "content", parts))
             return false;
     }

@@ -30,11 +30,11 @@ void mxc_responses_request_fini(struct mxc_responses_request *request);
 struct mxc_responses;
 /* Of one answer; made by mxc_responses_state_new, moved into the job. */
 struct mxc_responses_state {
-    struct mxc_responses *all;     /* NULL: nothing is stored, nothing can be cancelled */
-    json_t *chat, *echo, *items;   /* owned */
-    json_t *output;                /* items that are complete; owned */
-    struct mxc_buf logprobs;       /* of the open item, JSON with commas */
-    char previous[MXC_STORED_ID];  /* "": none */
+    struct mxc_responses *all;    /* NULL: nothing is stored, nothing can be cancelled */
+    json_t *chat, *echo, *items;  /* owned */
+    json_t *output;               /* items that are complete; owned */
+    struct mxc_buf logprobs;      /* of the open item, JSON with commas */
+    char previous[MXC_STORED_ID]; /* "": none */
     unsigned char owner[MXC_STORED_OWNER];
     bool store;
     /* the stream */
@@ -61,7 +61,7 @@ struct mxc_host;
 /* store: moved in; NULL: nothing is stored. */
 enum mxc_code mxc_responses_new(struct mxc_host *host, struct mxc_response_store *store,
                                 struct mxc_responses **all, struct mxc_err *err) MXC_MUST;
-void mxc_responses_free(struct mxc_responses *all);        /* NULL is fine */
+void mxc_responses_free(struct mxc_responses *all);                        /* NULL is fine */
 struct mxc_response_store *mxc_responses_store(struct mxc_responses *all); /* NULL: none */
 /* Puts a finished answer into the store. false: it is not stored. */
 bool mxc_responses_keep(struct mxc_responses_state *state, const struct mxc_job *job,

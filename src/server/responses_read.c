@@ -14,13 +14,12 @@
 
 enum { MAX_TEXT = 1 << 30, MAX_METADATA = 16 };
 
-static const struct mxc_dialect_name names[] = {
-    {"max_completion_tokens", "max_output_tokens"},
-    {"reasoning_effort", "reasoning.effort"},
-    {"response_format.json_schema", "text.format"},
-    {"response_format", "text.format"},
-    {".function", ""},
-    {NULL, NULL}};
+static const struct mxc_dialect_name names[] = {{"max_completion_tokens", "max_output_tokens"},
+                                                {"reasoning_effort", "reasoning.effort"},
+                                                {"response_format.json_schema", "text.format"},
+                                                {"response_format", "text.format"},
+                                                {".function", ""},
+                                                {NULL, NULL}};
 
 /* The assistant's message that is being put together. */
 struct turn {
@@ -101,10 +100,8 @@ static enum mxc_code read_image(const json_t *part, const struct mxc_place *at, 
 
 static enum mxc_code read_part(const json_t *part, const struct mxc_place *at, json_t **out,
                                struct mxc_fault *fault) {
-    static const char *const texts[][2] = {{"input_text", "text"},
-                                           {"output_text", "text"},
-                                           {"text", "text"},
-                                           {"refusal", "refusal"}};
+    static const char *const texts[][2] = {
+        {"input_text", "text"}, {"output_text", "text"}, {"text", "text"}, {"refusal", "refusal"}};
     const json_t *type, *text;
     if (!json_is_object(part))
         return mxc_field_wrong(fault, at->text, "an object", part);
@@ -186,7 +183,8 @@ static enum mxc_code read_message(struct reader *r, const json_t *item, const st
         if (!code)
             code = read_parts(value, &where, r->turn.parts, fault);
         if (!code && !json_array_size(r->turn.parts) &&
-            json_array_append_new(r->turn.parts, json_pack("{s:s,s:s}", "type", "text", "text", "")))
+            json_array_append_new(r->turn.parts,
+                                  json_pack("{s:s,s:s}", "type", "text", "text", "")))
             code = nomem(fault);
         return code;
     }
@@ -427,9 +425,9 @@ static enum mxc_code read_reasoning(struct reader *r, const json_t *json, json_t
                              "full, not summarised");
     if (code)
         return code;
-    if (json_object_set_new(echo, "reasoning",
-                            json_pack("{s:o,s:n}", "effort", effort ? ref(effort) : json_null(),
-                                      "summary")))
+    if (json_object_set_new(
+            echo, "reasoning",
+            json_pack("{s:o,s:n}", "effort", effort ? ref(effort) : json_null(), "summary")))
         return nomem(fault);
     return effort ? mxc_dialect_set(&r->dialect, "reasoning_effort", ref(effort), fault) : MXC_OK;
 }
@@ -516,9 +514,20 @@ static enum mxc_code read_echo(const json_t *json, json_t *echo, struct mxc_faul
 
 static enum mxc_code read_all(struct reader *r, const json_t *json, const json_t *history,
                               struct mxc_responses_request *q, struct mxc_fault *fault) {
-    static const char *const same[] = {"model", "stream", "temperature", "top_p", "top_k", "min_p",
-                                       "seed", "cache_prompt", "priority", "tools", "tool_choice",
-                                       "parallel_tool_calls", "chat_template_kwargs", NULL};
+    static const char *const same[] = {"model",
+                                       "stream",
+                                       "temperature",
+                                       "top_p",
+                                       "top_k",
+                                       "min_p",
+                                       "seed",
+                                       "cache_prompt",
+                                       "priority",
+                                       "tools",
+                                       "tool_choice",
+                                       "parallel_tool_calls",
+                                       "chat_template_kwargs",
+                                       NULL};
     int64_t most = 0;
     if (!q->echo || !q->items)
         return nomem(fault);
@@ -542,8 +551,7 @@ static enum mxc_code read_all(struct reader *r, const json_t *json, const json_t
     return code ? code : mxc_dialect_copy(&r->dialect, json, same, fault);
 }
 
-enum mxc_code mxc_responses_previous(const json_t *json, const char **id,
-                                     struct mxc_fault *fault) {
+enum mxc_code mxc_responses_previous(const json_t *json, const char **id, struct mxc_fault *fault) {
     struct mxc_str text = {NULL, 0};
     enum mxc_code code = mxc_field_text(json, "previous_response_id", &text, fault);
     if (!code)

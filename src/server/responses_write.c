@@ -73,18 +73,18 @@ static json_t *response_of(const struct mxc_job *job, const char *status, const 
     json_t *r = json_pack("{s:s,s:s,s:I,s:s,s:b,s:s,s:s}", "id", job->id, "object", "response",
                           "created_at", (json_int_t)job->created, "status", status, "background", 0,
                           "model", job->params.info.name, "service_tier", "default");
-    bool ok =
-        r && !json_object_update(r, s->echo) &&
-        !json_object_set_new(r, "store", json_boolean(s->store)) &&
-        !json_object_set_new(r, "error",
-                             error ? json_pack("{s:s,s:s}", "code", "server_error", "message", error)
-                                   : json_null()) &&
-        !json_object_set_new(r, "incomplete_details",
-                             strcmp(status, "incomplete") != 0
-                                 ? json_null()
-                                 : json_pack("{s:s}", "reason", "max_output_tokens")) &&
-        !json_object_set_new(r, "output", over ? json_incref(s->output) : json_array()) &&
-        !json_object_set_new(r, "usage", over ? usage_of(job) : json_null());
+    bool ok = r && !json_object_update(r, s->echo) &&
+              !json_object_set_new(r, "store", json_boolean(s->store)) &&
+              !json_object_set_new(
+                  r, "error",
+                  error ? json_pack("{s:s,s:s}", "code", "server_error", "message", error)
+                        : json_null()) &&
+              !json_object_set_new(r, "incomplete_details",
+                                   strcmp(status, "incomplete") != 0
+                                       ? json_null()
+                                       : json_pack("{s:s}", "reason", "max_output_tokens")) &&
+              !json_object_set_new(r, "output", over ? json_incref(s->output) : json_array()) &&
+              !json_object_set_new(r, "usage", over ? usage_of(job) : json_null());
     if (ok && json_is_null(json_object_get(r, "temperature")))
         ok = !json_object_set_new(r, "temperature", number(sampling->temperature));
     if (ok && json_is_null(json_object_get(r, "top_p")))
@@ -178,8 +178,7 @@ static void start_item(const struct mxc_job *job, struct mxc_responses_state *s,
 
 /* Whether an answer has a message though it has no text. */
 static bool has_empty_message(const struct mxc_choice *c) {
-    return !c->answer.length && !c->n_calls &&
-           !(c->thought.length && c->reason == MXC_DONE_LENGTH);
+    return !c->answer.length && !c->n_calls && !(c->thought.length && c->reason == MXC_DONE_LENGTH);
 }
 
 /* ---- streams */

@@ -10,7 +10,9 @@
 #include "server/constrain.h"
 #include "server/http.h"
 #include "server/job.h"
+#include "server/responses.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -31,7 +33,8 @@ void mxc_server_options_init(struct mxc_server_options *options) {
                                            .prep_threads = 2,
                                            .max_waiting = 256,
                                            .max_stream_bytes = 1 << 20,
-                                           .ping_ms = 15000};
+                                           .ping_ms = 15000,
+                                           .max_stored_bytes = 256 << 20};
 }
 
 static enum mxc_code check(const struct mxc_server_options *o, struct mxc_err *err) {
@@ -89,6 +92,25 @@ static enum mxc_code copy(struct mxc_server *s, const struct mxc_server_options 
     return MXC_OK;
 }
 
+/* Without a store the server works all the same: nothing is stored, and the operator is told. */
+static enum mxc_code open_responses(struct mxc_server *s, const struct mxc_server_options *o,
+                                    struct mxc_err *err) {
+    struct mxc_response_store *store = NULL;
+    const struct mxc_response_store_options options = {.folder = o->state_dir,
+                                                       .max_bytes = o->max_stored_bytes,
+                                                       .warn = o->warn,
+                                                       .user = o->warn_user};
+    enum mxc_code code = o->state_dir ? mxc_response_store_open(&options, &store, err) : MXC_OK;
+    if (code == MXC_E_NOMEM)
+        return code;
+    if (code && o->warn) {
+        char line[sizeof err->message + 64];
+        (void)snprintf(line, sizeof line, "responses are not stored: %s", err->message);
+        o->warn(line, o->warn_user);
+    }
+    return mxc_responses_new(s->host, store, &s->responses, err);
+}
+
 enum mxc_code mxc_server_open(const struct mxc_server_options *options, struct mxc_host *host,
                               struct mxc_server **server, struct mxc_err *err) {
     enum mxc_code code = check(options, err);
@@ -109,6 +131,8 @@ enum mxc_code mxc_server_open(const struct mxc_server_options *options, struct m
         code = mxc_jobs_new(&s->jobs, err);
     if (!code)
         code = mxc_constraints_new(&s->constraints, err);
+    if (!code)
+        code = open_responses(s, options, err);
     if (!code)
         code = mxc_work_new(options->prep_threads, options->max_waiting, &s->work, err);
     if (!code)
@@ -158,6 +182,7 @@ void mxc_server_close(struct mxc_server *server) {
     mxc_watch_free(server->watch);
     mxc_jobs_free(server->jobs);
     mxc_constraints_free(server->constraints);
+    mxc_responses_free(server->responses);
     mxc_auth_free(server->auth);
     mxc_arena_fini(&server->arena);
     mxc_mem_free(server);

@@ -37,6 +37,10 @@ struct mxc_server_options {
     int ping_ms;             /* SSE comment while nothing else is sent; 0: none */
     bool no_metrics, no_slots;
     bool reasoning_inline; /* thoughts stay in the answer, marks included */
+    const char *state_dir;     /* where responses are stored; NULL: they are not */
+    uint64_t max_stored_bytes; /* of all of them */
+    mxc_log_line_fn *warn;     /* what the operator should know; NULL: nobody listens */
+    void *warn_user;
     enum mxc_log_style log_style;
     mxc_log_line_fn *log; /* NULL: no access log */
     void *log_user;

@@ -74,6 +74,8 @@ static bool add_fields(json_t *list) {
     } groups[] = {{MXC_FIELDS_CHAT, "chat"},
                   {MXC_FIELDS_COMPLETION, "completions"},
                   {MXC_FIELDS_LLAMA, "completion"},
+                  {MXC_FIELDS_MESSAGES, "messages"},
+                  {MXC_FIELDS_RESPONSES, "responses"},
                   {MXC_FIELDS_EMBED, "embeddings"}};
     for (size_t i = 0; i < COUNT(fields); i++) {
         json_t *where = json_array();

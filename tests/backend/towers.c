@@ -115,7 +115,9 @@ void tower_attend(struct mini *m, int32_t heads, int32_t dim, bool interleaved) 
                                    .rope = mxc_graph_rope(g, &rope),
                                    .positions = mxc_graph_index(g, x, 1, false),
                                    .range = mxc_graph_range(g, x)};
-    mini_open(m, g, mxc_graph_attend(g, x, &attr), MXC_ST_F32);
+    x = mxc_graph_attend(g, x, &attr);
+    mini_open(m, g, mxc_graph_tanh_scale(g, x, mxc_graph_vector(g, 1, "gate"), MXC_NONE),
+              MXC_ST_F32);
 }
 
 /* ---- inputs */

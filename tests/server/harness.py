@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,7 +32,8 @@ class Server:
                  expect_exit=0):
         self.flags, self.models = flags, [model] if isinstance(model, str) else model
         self.wait, self.address, self.expect_exit = wait, address, expect_exit
-        self.env = dict(os.environ, **(env or {}))
+        self.state = tempfile.mkdtemp()  # stored responses, unless the test says where
+        self.env = {**os.environ, "MLXCEL_STATE_DIR": self.state, **(env or {})}
         self.url = self.host = self.port = None
         self.lines, self.errors = [], []
 
@@ -69,6 +71,12 @@ class Server:
         return status
 
     def __exit__(self, kind, *rest):
+        try:
+            self.check_exit(kind)
+        finally:
+            shutil.rmtree(self.state, ignore_errors=True)
+
+    def check_exit(self, kind):
         try:
             status = self.stop()
         except subprocess.TimeoutExpired:

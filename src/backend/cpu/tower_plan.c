@@ -114,7 +114,8 @@ static void make_lives(struct layout *l, bool fuse) {
         if (l->graph->values[i].name[0])
             touch(l, i, p->n_ops - 1);
     for (int32_t i = 0; i < l->graph->n_values; i++) {
-        bool inside = v[i].first >= 0 && v[i].first_segment == v[i].last_segment;
+        bool kept = !fuse && v[i].last == p->n_ops - 1; /* to be shown */
+        bool inside = v[i].first >= 0 && v[i].first_segment == v[i].last_segment && !kept;
         v[i].home = inside && !p->segments[v[i].first_segment].attend ? MXC_CPU_TILE : MXC_CPU_FULL;
     }
     v[v[l->graph->logits].root].home = MXC_CPU_RESULT;

@@ -176,7 +176,7 @@ class Page:
         while True:
             try:
                 value = self.js(expression)
-                if value:
+                if value or value == {}:  # an element comes as {}
                     return value
             except AssertionError as error:  # the document changes under it
                 if "context" not in str(error) and "Cannot read" not in str(error):
