@@ -21,6 +21,9 @@ enum {
     MAX_LAYERS = 1024,
     MAX_EXTENT = 1 << 20,
     MAX_TILES = 64,
+    MAX_IMAGE = 1 << 14,
+    MAX_PATCH = 1 << 10,
+    MAX_CROSS = 1 << 24,
     EXTRA_ROWS = 8,
     FILL = 8,
     FILLED = 1, /* slot: all rows with the fill */
@@ -75,6 +78,25 @@ static int32_t layer(struct mxc_decoder *d, int32_t x) {
     return crosses[d->layer] ? cross_layer(d, x) : mxc_layer_llama(d, x);
 }
 
+/* What a picture leaves in the CROSS store: rows of all its planes, empty ones too. */
+static enum mxc_code read_cross_tokens(const struct mxc_config *config, int32_t *tokens,
+                                       struct mxc_err *err) {
+    const json_t *vision = json_object_get(config->root, "vision_config");
+    int32_t image, patch, tiles;
+    const struct mxc_vision_key keys[] = {{"image_size", &image, 448, MAX_IMAGE},
+                                          {"patch_size", &patch, 14, MAX_PATCH},
+                                          {"max_num_tiles", &tiles, 4, MAX_TILES}};
+    enum mxc_code code = mxc_vision_ints(vision, keys, sizeof keys / sizeof *keys, err);
+    if (code)
+        return mxc_err_context(err, "vision_config");
+    int64_t side = image / patch, n = tiles * (side * side + 1);
+    if (n > MAX_CROSS)
+        return mxc_err_set(err, MXC_E_LIMIT, "vision_config: %lld rows of one picture",
+                           (long long)n);
+    *tokens = (int32_t)n;
+    return MXC_OK;
+}
+
 static enum mxc_code write_text(const struct mxc_config *config, const struct mxc_weights *weights,
                                 struct mxc_graph *graph, struct mxc_err *err) {
     struct mxc_decoder d;
@@ -83,7 +105,8 @@ static enum mxc_code write_text(const struct mxc_config *config, const struct mx
     int32_t layers[MAX_LAYERS], n;
     bool crosses[MAX_LAYERS] = {false};
     enum mxc_code code = mxc_decoder_open(&d, graph, config, weights, &rules, err);
-    if (code || (code = read_cross_layers(config->text, d.h.n_layers, layers, &n, err)))
+    if (code || (code = read_cross_layers(config->text, d.h.n_layers, layers, &n, err)) ||
+        (code = read_cross_tokens(config, &graph->cross_tokens, err)))
         return code;
     for (int32_t i = 0; i < n; i++)
         crosses[layers[i]] = true;
@@ -144,10 +167,30 @@ static enum mxc_code read_text(const struct mxc_vision_source *source, struct to
     return MXC_OK;
 }
 
+/* Canvases are numbered as the processor does it: all of at most so many tiles, in order. */
+static enum mxc_code read_shapes(const json_t *vision, int32_t tiles, int32_t *n,
+                                 struct mxc_err *err) {
+    const char *key = "supported_aspect_ratios";
+    const json_t *list = json_object_get(vision, key);
+    *n = 0;
+    for (int32_t a = 1; a <= tiles; a++)
+        for (int32_t b = 1; a * b <= tiles; b++, (*n)++) {
+            const json_t *pair = json_array_get(list, (size_t)*n);
+            if (list && !json_is_null(list) &&
+                (json_array_size(pair) != 2 || json_integer_value(json_array_get(pair, 0)) != a ||
+                 json_integer_value(json_array_get(pair, 1)) != b))
+                return mxc_err_set(err, MXC_E_UNSUPPORTED, "%s[%d]: not [%d, %d]", key, *n, a, b);
+        }
+    return !json_is_array(list) || json_array_size(list) == (size_t)*n
+               ? MXC_OK
+               : mxc_err_set(err, MXC_E_UNSUPPORTED, "%s: more than %d canvases for %d tiles", key,
+                             *n, tiles);
+}
+
 static enum mxc_code read_vision(const struct mxc_vision_source *source, struct tower *w,
                                  struct mxc_err *err) {
     struct mxc_vision_shape *s = &source->into->shape;
-    const json_t *vision = source->vision, *shapes;
+    const json_t *vision = source->vision;
     static const int32_t usual[] = {3, 7, 15, 23, 30};
     double eps = 1e-5;
     int32_t channels;
@@ -157,8 +200,8 @@ static enum mxc_code read_vision(const struct mxc_vision_source *source, struct 
         {"num_hidden_layers", &w->t.layers, 32, MAX_LAYERS},
         {"num_global_layers", &w->global_layers, 8, MAX_LAYERS},
         {"attention_heads", &w->t.heads, 16, MAX_EXTENT},
-        {"image_size", &s->image, 448, 1 << 14},
-        {"patch_size", &s->patch, 14, 1 << 10},
+        {"image_size", &s->image, 448, MAX_IMAGE},
+        {"patch_size", &s->patch, 14, MAX_PATCH},
         {"max_num_tiles", &s->tiles, 4, MAX_TILES},
         {"num_channels", &channels, 3, 16},
     };
@@ -179,10 +222,8 @@ static enum mxc_code read_vision(const struct mxc_vision_source *source, struct 
             return mxc_err_set(err, MXC_E_FORMAT, "intermediate_layers_indices: %d of %d layers",
                                w->taps[i], w->t.layers);
     }
-    shapes = json_object_get(vision, "supported_aspect_ratios");
-    w->shapes = json_is_array(shapes) ? (int32_t)json_array_size(shapes) : 0;
-    for (int32_t rows = 1; !json_is_array(shapes) && rows <= s->tiles; rows++)
-        w->shapes += s->tiles / rows;
+    if ((code = read_shapes(vision, s->tiles, &w->shapes, err)))
+        return code;
     w->t.eps = (float)eps;
     s->table = s->image / s->patch;
     s->temporal = s->merge = 1;

@@ -225,18 +225,25 @@ static void hash_int(struct mxc_blake2b *state, int64_t n) {
     mxc_blake2b_add(state, bytes, sizeof bytes);
 }
 
-/* Rows, and what the indices and ranges follow from. */
-static void take_digest(const struct mxc_vision *v, struct mxc_vision_picture *p) {
+/* What the input follows from: the picture's pixels, or the rows where they are fewer bytes, and
+ * all that was decided about it. The processor's settings are the model's. */
+static void take_digest(const struct mxc_vision *v, const struct mxc_image *image,
+                        struct mxc_vision_picture *p) {
     struct mxc_blake2b state;
     size_t width = (size_t)v->tower->values[v->tower->input].width;
+    size_t rows = (size_t)p->input.n_rows[0] * width * sizeof *p->input.rows;
+    size_t pixels = (size_t)image->width * (size_t)image->height * 3;
+    const int64_t facts[] = {p->cost.width, p->cost.height, p->cost.n_tiles, p->cost.n_patches,
+                             p->grid[0],    p->grid[1],     p->grid[2],      p->aspect,
+                             image->width,  image->height,  pixels < rows};
     mxc_blake2b_init(&state);
     mxc_blake2b_add(&state, v->name, strlen(v->name) + 1);
-    const int64_t facts[] = {p->cost.width, p->cost.height, p->cost.n_tiles, p->cost.n_patches,
-                             p->grid[0],    p->grid[1],     p->grid[2],      p->aspect};
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         hash_int(&state, facts[i]);
-    mxc_blake2b_add(&state, p->input.rows,
-                    (size_t)p->input.n_rows[0] * width * sizeof *p->input.rows);
+    if (pixels < rows)
+        mxc_blake2b_add(&state, image->rgb, pixels);
+    else
+        mxc_blake2b_add(&state, p->input.rows, rows);
     mxc_blake2b_end(&state, p->digest);
 }
 
@@ -256,7 +263,7 @@ enum mxc_code mxc_vision_prepare(const struct mxc_vision *vision, const struct m
         mxc_vision_picture_fini(&p);
         return code;
     }
-    take_digest(vision, &p);
+    take_digest(vision, image, &p);
     *picture = p;
     return MXC_OK;
 }

@@ -32,8 +32,8 @@ struct mxc_vision_picture {
     struct mxc_tower_input input; /* arrays owned by the picture */
     int32_t grid[3];              /* t, h, w in patches; rows and columns of tiles for idefics3 */
     int32_t aspect;               /* mllama: aspect ratio id */
-    uint8_t digest[32]; /* of the pixels as prepared and of everything that decides what the tower
-                           makes of them: the cache's key */
+    uint8_t digest[32]; /* of the pixels and of everything that decides what the tower makes of
+                           them: the cache's key, within one model */
 };
 
 /* A prompt with its pictures laid out. Owned arrays. */

@@ -492,6 +492,18 @@ static enum mxc_code read_metadata(const json_t *json, struct mxc_fault *fault) 
     return code || !metadata ? code : mxc_place_text(metadata, &at, "user_id", false, &user, fault);
 }
 
+/* The variables that templates switch thoughts with; the client's own win. */
+static enum mxc_code set_switch(struct mxc_dialect *d, const json_t *json, bool on,
+                                struct mxc_fault *fault) {
+    json_t *given = json_object_get(json, "chat_template_kwargs");
+    json_t *both = json_pack("{s:b,s:b}", "enable_thinking", on, "thinking", on);
+    if (json_is_object(given) && json_object_update(both, given)) {
+        json_decref(both);
+        return nomem(fault);
+    }
+    return mxc_dialect_set(d, "chat_template_kwargs", both, fault);
+}
+
 /* {"type": "enabled", "budget_tokens"}, {"type": "disabled"}, {"type": "adaptive"}. Absent: as the
  * model's template has it. */
 static enum mxc_code read_thinking(struct mxc_dialect *d, const json_t *json,
@@ -521,7 +533,8 @@ static enum mxc_code read_thinking(struct mxc_dialect *d, const json_t *json,
     json_t *copy =
         on ? json_pack("{s:s,s:I}", "type", "enabled", "budget_tokens", (json_int_t)budget)
            : json_pack("{s:s}", "type", "disabled");
-    return mxc_dialect_set(d, "thinking", copy, fault);
+    code = mxc_dialect_set(d, "thinking", copy, fault);
+    return code ? code : set_switch(d, json, on, fault);
 }
 
 /* {"format": {"type": "json_schema", "schema"}, "effort"}; the format also as output_format. */
@@ -588,11 +601,11 @@ enum mxc_code mxc_anthropic_read(const json_t *json, bool counting, struct mxc_d
     if (!code)
         code = read_metadata(json, fault);
     if (!code)
-        code = read_thinking(&d, json, fault);
-    if (!code)
         code = read_output(&d, json, fault);
     if (!code)
         code = mxc_dialect_copy(&d, json, same, fault);
+    if (!code)
+        code = read_thinking(&d, json, fault);
     if (code)
         mxc_dialect_fini(&d);
     else

@@ -38,36 +38,33 @@ static enum mxc_code owner_of(const struct mxc_exchange *x, unsigned char owner[
 
 /* A stored response and its input, parsed. */
 struct link {
+    struct mxc_stored row; /* their text */
     json_t *response, *input;
-    char previous[MXC_STORED_ID];
-    size_t bytes;
 };
 
 static void free_link(struct link *link) {
     json_decref(link->response);
     json_decref(link->input);
+    mxc_stored_fini(&link->row);
 }
 
 static enum mxc_code load(struct mxc_exchange *x, const unsigned char *owner, const char *id,
                           struct link *out, struct mxc_fault *fault) {
     struct mxc_response_store *store = mxc_responses_store(x->server->responses);
-    struct mxc_stored row;
     struct mxc_err err;
     struct link link = {.response = NULL};
     if (!store)
         return mxc_fault_status(fault, MXC_E_NOT_FOUND, 404,
                                 "there is no response \"%.64s\": this server stores none", id);
-    enum mxc_code code = mxc_response_store_get(store, owner, id, &row, &err);
+    enum mxc_code code = mxc_response_store_get(store, owner, id, &link.row, &err);
     if (code == MXC_E_NOT_FOUND)
         return mxc_fault_status(fault, code, 404, "%s", err.message);
     if (code)
         return mxc_fault_from(fault, &err, NULL);
-    code = mxc_json_parse(row.response, row.n_response, "stored response", &link.response, &err);
+    code = mxc_json_parse(link.row.response, link.row.n_response, "stored response", &link.response,
+                          &err);
     if (!code)
-        code = mxc_json_parse(row.input, row.n_input, "stored input", &link.input, &err);
-    (void)snprintf(link.previous, sizeof link.previous, "%s", row.previous);
-    link.bytes = row.n_response + row.n_input;
-    mxc_stored_fini(&row);
+        code = mxc_json_parse(link.row.input, link.row.n_input, "stored input", &link.input, &err);
     if (code) {
         free_link(&link);
         return mxc_fault_set(fault, code == MXC_E_NOMEM ? code : MXC_E_IO, NULL, "%s", err.message);
@@ -119,8 +116,10 @@ static enum mxc_code read_chain(struct mxc_exchange *x, const unsigned char *own
                                  "%s: there is no response \"%.64s\" (any more)", name, next);
         if (code)
             break;
-        bytes += links[n].bytes;
-        memcpy(next, links[n++].previous, sizeof next);
+        struct mxc_stored *row = &links[n++].row;
+        bytes += row->n_response + row->n_input;
+        memcpy(next, row->previous, sizeof next);
+        mxc_stored_fini(row);
         if (n == MAX_CHAIN || bytes > MAX_CHAIN_BYTES)
             code = mxc_fault_set(fault, MXC_E_ARG, name,
                                  "%s: the conversation has more than %d responses or %d MiB", name,
@@ -179,7 +178,9 @@ enum mxc_code mxc_get_response(struct mxc_exchange *x, struct mxc_fault *fault) 
         code = load(x, owner, x->tail, &link, fault);
     if (code)
         return code;
-    mxc_reply_json(x, 200, json_incref(link.response));
+    mxc_reply_text(x, 200, "application/json; charset=utf-8", link.row.response,
+                   link.row.n_response);
+    link.row.response = NULL;
     free_link(&link);
     return MXC_OK;
 }

@@ -4,12 +4,13 @@
 #include "server/responses.h"
 
 #include "base/mem.h"
-#include "base/json.h"
 #include "gen/host.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { MAX_TEXT = 1 << 30 };
 
 struct mxc_responses {
     struct mxc_host *host;
@@ -75,6 +76,26 @@ static bool complete_items(json_t *items, const char *response) {
     return true;
 }
 
+static int append(const char *bytes, size_t length, void *buf) {
+    return mxc_buf_append(buf, bytes, length) ? 0 : -1;
+}
+
+void mxc_responses_put(struct mxc_buf *out, const json_t *value) {
+    const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(15);
+    if (!value || json_dump_callback(value, append, out, flags))
+        out->failed = true;
+}
+
+static char *dump(const json_t *value, size_t *length) {
+    struct mxc_buf text;
+    mxc_buf_init(&text, MAX_TEXT);
+    mxc_responses_put(&text, value);
+    *length = text.length;
+    char *taken = text.failed ? NULL : mxc_buf_take(&text);
+    mxc_buf_fini(&text);
+    return taken;
+}
+
 bool mxc_responses_keep(struct mxc_responses_state *s, const struct mxc_job *job,
                         const json_t *response) {
     struct mxc_stored row = {.created = job->created};
@@ -83,14 +104,10 @@ bool mxc_responses_keep(struct mxc_responses_state *s, const struct mxc_job *job
         return false;
     (void)snprintf(row.id, sizeof row.id, "%s", job->id);
     (void)snprintf(row.previous, sizeof row.previous, "%s", s->previous);
-    row.response = mxc_json_dump(response);
-    row.input = mxc_json_dump(s->items);
-    bool ok = row.response && row.input;
-    if (ok) {
-        row.n_response = strlen(row.response);
-        row.n_input = strlen(row.input);
-        ok = !mxc_response_store_put(s->all->store, s->owner, &row, &err);
-    }
+    row.response = dump(response, &row.n_response);
+    row.input = dump(s->items, &row.n_input);
+    bool ok =
+        row.response && row.input && !mxc_response_store_put(s->all->store, s->owner, &row, &err);
     mxc_stored_fini(&row);
     return ok;
 }

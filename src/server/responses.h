@@ -63,6 +63,8 @@ enum mxc_code mxc_responses_new(struct mxc_host *host, struct mxc_response_store
                                 struct mxc_responses **all, struct mxc_err *err) MXC_MUST;
 void mxc_responses_free(struct mxc_responses *all);                        /* NULL is fine */
 struct mxc_response_store *mxc_responses_store(struct mxc_responses *all); /* NULL: none */
+/* Appends a value as it is sent and stored: compact, numbers as short as clients write them. */
+void mxc_responses_put(struct mxc_buf *out, const json_t *value);
 /* Puts a finished answer into the store. false: it is not stored. */
 bool mxc_responses_keep(struct mxc_responses_state *state, const struct mxc_job *job,
                         const json_t *response);

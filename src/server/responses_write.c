@@ -196,7 +196,7 @@ static void close_event(struct mxc_buf *out) {
 /* Takes value. */
 static void put_member(const char *name, json_t *value, struct mxc_buf *out) {
     (void)mxc_buf_printf(out, ",\"%s\":", name);
-    mxc_put_json(out, value);
+    mxc_responses_put(out, value);
     json_decref(value);
 }
 
@@ -392,7 +392,7 @@ static void whole(struct mxc_job *job, struct mxc_buf *out) {
     json_t *response =
         ok ? final_response(job, c->reason == MXC_DONE_LENGTH ? "incomplete" : "completed", NULL)
            : NULL;
-    mxc_put_json(out, response);
+    mxc_responses_put(out, response);
     json_decref(response);
 }
 

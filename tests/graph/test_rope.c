@@ -143,11 +143,32 @@ static void checks(void **state) {
     REFUSE(MXC_ROPE_LONGROPE, original_max = 1, "too short");
 }
 
+/* Sections that begin anew: each has the frequencies of a rope of its own size. */
+static void restart(void **state) {
+    (void)state;
+    struct mxc_rope rope = {.dims = 16, .theta = 1e4, .sections = {5, 0, 3}, .restart = true};
+    struct mxc_rope first = {.dims = 10, .theta = 1e4}, second = {.dims = 6, .theta = 1e4};
+    float have[MXC_MAX_ROPE_HALF], want[MXC_MAX_ROPE_HALF], factor;
+    struct mxc_err err;
+    assert_int_equal(mxc_rope_check(&rope, NULL), MXC_OK);
+    mxc_rope_frequencies(&first, 0, want, &factor);
+    mxc_rope_frequencies(&second, 0, want + 5, &factor);
+    mxc_rope_frequencies(&rope, 0, have, &factor);
+    assert_memory_equal(have, want, 8 * sizeof *have);
+    assert_true(factor == 1);
+    struct mxc_rope wrong[3] = {rope, rope, rope};
+    wrong[0].sections_interleaved = true;
+    wrong[1].sections[0] = wrong[1].sections[2] = 0;
+    wrong[2].scaling = MXC_ROPE_LINEAR;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(mxc_rope_check(&wrong[i], &err), MXC_E_FORMAT);
+        assert_non_null(strstr(err.message, "begin anew"));
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frequencies),
-        cmocka_unit_test(length_dependence),
-        cmocka_unit_test(checks),
-    };
+    const struct CMUnitTest tests[] = {cmocka_unit_test(frequencies),
+                                       cmocka_unit_test(length_dependence),
+                                       cmocka_unit_test(checks), cmocka_unit_test(restart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,9 +98,9 @@ static void checkpoint_graphs(void **state) {
         "gemma3",         "idefics3"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[512];
-        struct mxc_config *config;
+        struct mxc_config *config = NULL;
         struct mxc_graph *g = NULL;
-        struct mxc_weights *weights;
+        struct mxc_weights *weights = NULL;
         struct mxc_err err;
         (void)snprintf(path, sizeof path, "%s/golden/%s", MXC_TEST_DATA, names[i]);
         if (mxc_config_open(path, &config, &err) ||

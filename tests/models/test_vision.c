@@ -38,6 +38,7 @@ static void text_graphs(void **state) {
         if (mxc_model_graph(m.config, m.weights, &g, &err))
             fail_msg("%s: %s", names[i], err.message);
         assert_true(g->input == MXC_NONE && mxc_vision_tower(m.vision)->input != MXC_NONE);
+        assert_int_equal(g->cross_tokens, strcmp(names[i], "mllama") ? 0 : 4 * 17);
         mxc_graph_free(g);
         vlm_close(&m);
     }

@@ -64,8 +64,10 @@ static void linear(const struct run *r, const struct mxc_node *n, float *y) {
         for (int32_t i = 0; i < rows; i++)
             for (int64_t o = 0; o < m->shape[0]; o++) {
                 double sum = b ? (double)b[o] : 0;
-                for (int64_t k = 0; k < m->shape[1]; k++)
-                    sum += (double)x[i * m->shape[1] + k] * (double)w[o * m->shape[1] + k];
+                const float *at_x = x + i * m->shape[1], *at_w = w + o * m->shape[1];
+                const float *end = at_x + m->shape[1];
+                while (at_x < end)
+                    sum += (double)*at_x++ * (double)*at_w++;
                 sum *= (double)n->u.linear.scale;
                 int64_t to = (int64_t)i * width + at + o;
                 y[to] = (float)(sum + (residual ? (double)residual[to] : 0));

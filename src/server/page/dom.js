@@ -57,12 +57,15 @@ export function confirmIn(question, yes) {
   byId('confirm-text').textContent = question;
   const accept = byId('confirm-yes'), refuse = byId('confirm-no');
   accept.textContent = yes;
-  dialog.returnValue = 'no';
   dialog.showModal();
   return new Promise((resolve) => {
-    accept.onclick = () => dialog.close('yes');
-    refuse.onclick = () => dialog.close('no');
-    dialog.onclose = () => resolve(dialog.returnValue === 'yes');
+    const end = (answer) => {
+      dialog.close();
+      resolve(answer);
+    };
+    accept.onclick = () => end(true);
+    refuse.onclick = () => end(false);
+    dialog.oncancel = () => end(false);
   });
 }
 

@@ -376,10 +376,10 @@ function blockAt(lines, i, depth) {
     while (last < lines.length && last < i + 200 && !isLast(last)) last++;
     if (last < lines.length && last < i + 200) return { kind: 'paragraph', end: last + 1 };
   }
-  while (end < lines.length && !isBlank(lines[end]) && !startsBlock(lines, end)) {
-    if (/^ {0,3}(=+|-+) *$/.test(lines[end]) && lines[end].length < 300)
+  for (; end < lines.length && !isBlank(lines[end]); end++) {
+    if (lines[end].length < 300 && /^ {0,3}(=+|-{2,}) *$/.test(lines[end]))
       return { kind: 'setext', level: lines[end].includes('=') ? 1 : 2, end: end + 1 };
-    end++;
+    if (startsBlock(lines, end)) break;
   }
   return { kind: 'paragraph', end };
 }
@@ -445,8 +445,10 @@ function listBlock(lines, first, depth) {
       li.append(el('span', { role: 'img', class: 'task-mark', 'aria-label': isDone ? 'done' : 'open' },
         isDone ? '\u2611' : '\u2610'), ' ');
     }
-    for (const node of blocks(item.lines, depth + 1)) {
-      if (!isLoose && node.tagName === 'P') li.append(el('span', { class: 'paragraph' }, ...node.childNodes));
+    const inside = blocks(item.lines, depth + 1);
+    const isTight = !isLoose && inside.filter((node) => node.tagName === 'P').length === 1;
+    for (const node of inside) {
+      if (isTight && node.tagName === 'P') li.append(el('span', { class: 'paragraph' }, ...node.childNodes));
       else li.append(node);
     }
     list.append(li);

@@ -5,10 +5,13 @@
  * script or style, no other origin, no frame, no form target. */
 #include "server/api.h"
 
+#include "server/http.h"
 #include "server/page/files.h"
 
 #include <stdio.h>
 #include <string.h>
+
+enum { N_HEADERS = 6 };
 
 static const char policy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -43,8 +46,9 @@ static bool has_it(const struct mxc_exchange *x, const char *tag) {
 }
 
 static enum mxc_code reply(struct mxc_exchange *x, const struct mxc_page_file *file,
-                           const char *caching) {
+                           const char *caching, struct mxc_fault *fault) {
     char tag[40];
+    int before = x->private->n_headers;
     (void)snprintf(tag, sizeof tag, "\"%s\"", mxc_page_hash);
     mxc_reply_header(x, "Content-Security-Policy", policy);
     mxc_reply_header(x, "Referrer-Policy", "no-referrer");
@@ -52,6 +56,8 @@ static enum mxc_code reply(struct mxc_exchange *x, const struct mxc_page_file *f
     mxc_reply_header(x, "Cross-Origin-Resource-Policy", "same-origin");
     mxc_reply_header(x, "Cache-Control", caching);
     mxc_reply_header(x, "ETag", tag);
+    if (x->private->n_headers != before + N_HEADERS) /* never without the policy */
+        return mxc_fault_set(fault, MXC_E_NOMEM, NULL, "out of memory");
     if (has_it(x, tag))
         mxc_reply_static(x, 304, "", "", 0);
     else
@@ -63,7 +69,7 @@ enum mxc_code mxc_get_page(struct mxc_exchange *x, struct mxc_fault *fault) {
     const struct mxc_page_file *file = find("index.html");
     if (!file)
         return mxc_fault_status(fault, MXC_E_INTERNAL, 500, "the page was not built in");
-    return reply(x, file, "no-cache");
+    return reply(x, file, "no-cache", fault);
 }
 
 enum mxc_code mxc_get_page_file(struct mxc_exchange *x, struct mxc_fault *fault) {
@@ -74,5 +80,5 @@ enum mxc_code mxc_get_page_file(struct mxc_exchange *x, struct mxc_fault *fault)
     if (!file || !strcmp(file->name, "index.html"))
         return mxc_fault_status(fault, MXC_E_NOT_FOUND, 404, "%.100s: the page has no such file",
                                 x->path);
-    return reply(x, file, "public, max-age=31536000, immutable");
+    return reply(x, file, "public, max-age=31536000, immutable", fault);
 }

@@ -61,6 +61,11 @@ export function select(conversation, node) {
   conversation.leaf = leaf.id;
 }
 
+// The calls of an answer; those of one that was cut off are no whole calls.
+function callsOf(node) {
+  return ['stopped', 'lost', 'error', 'length', 'running'].includes(node.status) ? [] : node.calls ?? [];
+}
+
 // The calls of the answer at the end of the path that have no result yet.
 export function openCalls(nodes) {
   const answered = new Set();
@@ -68,7 +73,7 @@ export function openCalls(nodes) {
     const node = nodes[i];
     if (node.role === 'tool') answered.add(node.callId);
     else if (node.role !== 'assistant') return [];
-    else return (node.calls ?? []).filter((call) => !answered.has(call.id));
+    else return callsOf(node).filter((call) => !answered.has(call.id));
   }
   return [];
 }
@@ -89,11 +94,12 @@ export function messagesOf(nodes, system, isContinued) {
       const message = { role: 'assistant', content: node.content };
       if (isContinued && i === nodes.length - 1 && node.reasoning)
         message.reasoning_content = node.reasoning;
-      if (node.calls?.length)
-        message.tool_calls = node.calls.map((call) => ({ id: call.id, type: 'function',
+      const calls = callsOf(node);
+      if (calls.length)
+        message.tool_calls = calls.map((call) => ({ id: call.id, type: 'function',
           function: { name: call.name, arguments: call.arguments } }));
       // an answer that failed before it said anything is no part of the history
-      if (node.content || node.calls?.length) out.push(message);
+      if (node.content || calls.length) out.push(message);
     }
   });
   return out;

@@ -220,6 +220,11 @@ class Page:
         node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
         self.call("DOM.setFileInputFiles", nodeId=node, files=list(paths))
 
+    def html_of(self, nodes):
+        """Of accessibility nodes (role, DOM node)."""
+        return [(role, self.call("DOM.getOuterHTML", backendNodeId=n)["outerHTML"][:200])
+                for role, n in nodes]
+
     def picture(self, path):
         data = base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
         with open(path, "wb") as f:

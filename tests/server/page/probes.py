@@ -93,6 +93,8 @@ def nameless(page):
         role = node.get("role", {}).get("value")
         if node.get("ignored") or role not in MUST_HAVE_NAMES:
             continue
+        if role == "group" and page.html_of([(role, node["backendDOMNodeId"])])[0][1].startswith("<details"):
+            continue  # named by its summary
         if not (node.get("name", {}).get("value") or "").strip():
             out.append((role, node.get("backendDOMNodeId")))
     return out
