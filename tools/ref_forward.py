@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A plain numpy forward pass of the Llama, Mistral, Qwen2, Qwen3 and Gemma 3 (text) families: a second
-opinion on the engine, for checkpoints that no golden exists for. Weights are decoded to float, arithmetic is
-float32 (or float64 with --double), nothing is cached.
+"""A plain numpy forward pass of the Llama, Mistral, Qwen2, Qwen3 and Gemma 3 (text) families: a
+second opinion on the engine, for checkpoints that no golden exists for. Weights are decoded to
+float, arithmetic is float32 (or float64 with --double), nothing is cached.
 
     pip install numpy            # and gguf, for .gguf files
     python3 tools/ref_forward.py MODEL --ids 1,2,3 [--steps N] -o OUT.safetensors
@@ -9,7 +9,8 @@ float32 (or float64 with --double), nothing is cached.
     python3 tools/ref_forward.py MODEL --compare OUT.safetensors
 
 --compare reads what `mlxcel trace` wrote, runs its ids and fails when a logit differs by more than
-1e-4 of the largest one, or a most likely or greedy token is another. OUT holds what `mlxcel trace` writes: input_ids, position_ids, logits, layer_l2, greedy_ids.
+1e-4 of the largest one, or a most likely or greedy token is another. OUT holds what `mlxcel trace`
+writes: input_ids, position_ids, logits, layer_l2, greedy_ids.
 """
 import argparse
 import json

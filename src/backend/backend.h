@@ -69,7 +69,7 @@ struct mxc_backend_options {
 
 struct mxc_plan_options {
     enum mxc_precision precision;
-    int32_t max_rows;  /* largest n_rows of a step */
+    int32_t max_rows;  /* largest n_rows of a step; of a tower: this and the next two say nothing */
     int32_t max_out;   /* largest n_out */
     int32_t max_spans; /* largest n_spans */
     /* progress in [0, 1]; return false to cancel. May be NULL. */

@@ -403,10 +403,12 @@ static void tell(const struct serve *s) {
            (long long)(a->parallel > 0 ? a->parallel : 4), (long long)a->max_queue,
            (long long)a->max_body_mb, (long long)a->max_header_kb, (long long)a->max_connections,
            key ? "API key needed" : "no API key");
-    printf("try: curl %s%s%s/v1/chat/completions%s -H 'Content-Type: application/json' -d "
-           "'{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n",
+    printf("try: curl %s%s%s/v1/%s%s -H 'Content-Type: application/json' -d '%s'\n",
            is_unix ? "--unix-socket " : "", is_unix ? url + 5 : url,
-           is_unix ? " http://localhost" : "", key ? " -H 'Authorization: Bearer KEY'" : "");
+           is_unix ? " http://localhost" : "", a->embeddings ? "embeddings" : "chat/completions",
+           key ? " -H 'Authorization: Bearer KEY'" : "",
+           a->embeddings ? "{\"input\": \"Hello\"}"
+                         : "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}");
     (void)fflush(stdout);
 }
 
@@ -559,5 +561,5 @@ static int run_serve(int argc, char **argv) {
 }
 
 const struct mxc_command mxc_command_serve = {
-    "serve", "MODEL... [options]", "serve models over HTTP to OpenAI and llama-server clients",
+    "serve", "MODEL... [options]", "serve models to OpenAI, Anthropic and llama-server clients",
     run_serve};

@@ -61,13 +61,25 @@ void mxc_engine_blocks_for(const struct mxc_graph *graph, int32_t context, int32
                      mxc_blocks_of_tokens(max_rows) + 1;
     for (int k = 0; k < MXC_N_KV_KINDS; k++)
         n_blocks[k] = 0;
-    int64_t cross = (int64_t)mxc_blocks_of_tokens(graph->cross_tokens) * n_sequences;
+    /* pictures of each sequence; two when there is one sequence, to compare them */
+    int64_t cross =
+        (int64_t)mxc_blocks_of_tokens(2 * (int64_t)graph->cross_tokens) * (n_sequences + 1) / 2;
     for (int32_t i = 0; i < graph->n_kvs; i++) {
         int64_t n = graph->kvs[i].kind == MXC_KV_WINDOW  ? behind
                     : graph->kvs[i].kind == MXC_KV_CROSS ? cross
                                                          : full;
         n_blocks[graph->kvs[i].kind] = n < INT32_MAX / 64 ? (int32_t)n : INT32_MAX / 64;
     }
+}
+
+/* Rows of the embedding table: mllama's has more than there are logits. */
+static int32_t table_rows(const struct mxc_graph *graph) {
+    for (int32_t i = 0; i < graph->n_nodes; i++)
+        if (graph->nodes[i].op == MXC_OP_EMBED) {
+            int64_t rows = graph->weights[graph->nodes[i].weights[0]].shape[0];
+            return rows > graph->vocab ? (int32_t)rows : graph->vocab;
+        }
+    return graph->vocab;
 }
 
 static void copy_block(void *user, enum mxc_kv_kind kind, int32_t from, int32_t to) {
@@ -135,6 +147,7 @@ enum mxc_code mxc_engine_new(const struct mxc_engine_target *target,
     e->inbox_end = &e->inbox;
     e->next_id = 1;
     e->limits.vocab = graph->vocab;
+    e->limits.table_rows = table_rows(graph);
     e->limits.max_group_rows = options->max_rows - options->max_batch;
     e->limits.feature_width = target->tower ? target->tower_graph->vocab : 0;
     e->limits.cross_tokens = options->n_blocks[MXC_KV_CROSS] * MXC_KV_BLOCK;

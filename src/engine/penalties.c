@@ -1,7 +1,8 @@
 /* What changes logits before anything is cut off: bias, the request's filter, repetition, frequency
  * and presence penalties, and DRY ("don't repeat yourself", p-e-w 2024): a token that would extend
  * a repeat of length n >= allowed loses multiplier * base^(n - allowed).
- * work->count is all zero before and after each function. */
+ * A prompt may hold tokens above the vocabulary (a picture's mark); they have no logit and count
+ * for nothing. work->count is all zero before and after each function. */
 #include "engine/sample.h"
 
 #include <math.h>
@@ -17,9 +18,10 @@ static void repeat_penalties(const struct mxc_sampling *p, struct mxc_sample_wor
     if (p->repetition_penalty == 1 && p->frequency_penalty == 0 && p->presence_penalty == 0)
         return;
     for (int32_t i = n - window; i < n; i++)
-        work->count[history[i]]++;
+        if (history[i] < work->vocab)
+            work->count[history[i]]++;
     for (int32_t i = n - window; i < n; i++) {
-        int32_t id = history[i], count = work->count[id];
+        int32_t id = history[i], count = id < work->vocab ? work->count[id] : 0;
         if (!count)
             continue;
         work->count[id] = 0;
@@ -34,11 +36,11 @@ static bool is_breaker(const struct mxc_sampler *s, int32_t id) {
 }
 
 /* Tokens after the last breaker in the window, or the window when it has none. */
-static int32_t since_breaker(const struct mxc_sampler *s, const int32_t *history, int32_t n,
-                             int32_t window) {
+static int32_t since_breaker(const struct mxc_sampler *s, const struct mxc_sample_work *work,
+                             const int32_t *history, int32_t n, int32_t window) {
     for (int32_t after = 0; after < window; after++) {
         int32_t end = n - after; /* a breaker may end here */
-        if (is_breaker(s, history[end - 1]))
+        if (history[end - 1] < work->vocab && is_breaker(s, history[end - 1]))
             return after;
         for (int32_t b = 0; b < s->n_breakers; b++) {
             const struct mxc_token_list *list = &s->breakers[b];
@@ -60,7 +62,7 @@ static void dry(const struct mxc_sampler *s, struct mxc_sample_work *work, float
     int32_t m = window_of(p->dry_last_n, n), allowed = p->dry_allowed_length;
     if (p->dry_multiplier == 0 || m <= allowed)
         return;
-    int32_t limit = since_breaker(s, history, n, m);
+    int32_t limit = since_breaker(s, work, history, n, m);
     if (limit < allowed || !limit)
         return;
     /* Z function of the reversed window r[j] = history[n - 1 - j]: z[j] is how many tokens that end
@@ -78,11 +80,12 @@ static void dry(const struct mxc_sampler *s, struct mxc_sample_work *work, float
             right = j + length;
         }
         int32_t repeat = length < limit ? length : limit, next = last[-(j - 1)];
-        if (repeat >= allowed && repeat > work->count[next] && !is_breaker(s, next))
+        if (repeat >= allowed && next < work->vocab && repeat > work->count[next] &&
+            !is_breaker(s, next))
             work->count[next] = repeat;
     }
     for (int32_t j = 1; j < m; j++) {
-        int32_t next = last[-(j - 1)], repeat = work->count[next];
+        int32_t next = last[-(j - 1)], repeat = next < work->vocab ? work->count[next] : 0;
         if (!repeat)
             continue;
         work->count[next] = 0;

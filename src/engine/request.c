@@ -159,9 +159,9 @@ static enum mxc_code check(const struct mxc_request_limits *limits, const struct
                            "generated",
                            p->n_tokens, limits->context);
     for (int32_t i = 0; i < p->n_tokens; i++)
-        if (p->tokens[i] < 0 || p->tokens[i] >= limits->vocab)
+        if (p->tokens[i] < 0 || p->tokens[i] >= limits->table_rows)
             return mxc_err_set(err, MXC_E_ARG, "prompt token %d is %d, not in the vocabulary of %d",
-                               i, p->tokens[i], limits->vocab);
+                               i, p->tokens[i], limits->table_rows);
     if (params->max_tokens < -1)
         return mxc_err_set(err, MXC_E_ARG, "max_tokens is %d", params->max_tokens);
     if (params->n_logprobs < -1 || params->n_logprobs > MXC_MAX_TOP_LOGPROBS)

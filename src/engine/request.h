@@ -51,6 +51,7 @@ struct mxc_request {
 
 struct mxc_request_limits {
     int32_t context, max_group_rows, vocab;
+    int32_t table_rows;    /* of the embedding: tokens of a prompt are below it; >= vocab */
     int32_t feature_width; /* of the tower's rows; 0: the model does not see */
     int32_t cross_tokens;  /* that the CROSS pool holds; 0: pictures are embedded */
 };

@@ -215,6 +215,9 @@ static enum mxc_code open_model(struct hosted *m, struct mxc_err *err) {
         m->max_token_bytes = longest_token(m->chat->tokenizer);
     if (!code && c->graph->hidden_out)
         return mxc_embed_rule_read(o->path, c->graph, o->pooling, &m->rule, err);
+    if (!code && o->pooling != MXC_POOL_DEFAULT)
+        return mxc_err_set(err, MXC_E_ARG,
+                           "pooling is of embeddings, but the model is opened for text");
     return code;
 }
 

@@ -88,8 +88,8 @@ void mxc_host_stats(struct mxc_host *host, int model, struct mxc_engine_stats *s
 /* Forgets cached prefixes that no request uses; waits for the step that runs. */
 void mxc_host_clear_cache(struct mxc_host *host, int model);
 
-/* "none", "Q4_1", "MLX affine 4-bit g64": the storage that holds most bytes, "mixed " in front of
- * it when another quantised one is there too. */
+/* "none", "Q4_1", "MLX affine 4-bit g64" (mxc_tensor_storage_name): the storage that holds most
+ * bytes, "mixed " in front of it when another quantised one is there too. */
 void mxc_host_quantisation(const struct mxc_weights *weights, char *out, size_t size);
 
 #endif

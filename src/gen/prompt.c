@@ -361,9 +361,24 @@ static enum mxc_code cut_final(const json_t *messages, size_t *length, const cha
     return MXC_OK;
 }
 
+/* Processors of models that see have the tokeniser add its special tokens, unless the text begins
+ * with BOS already; tokenisers of text models leave that to the template. */
+static bool wants_special(const struct mxc_chat *chat, const struct mxc_prompt_input *input,
+                          const char *text) {
+    struct mxc_buf bos;
+    const uint32_t id = (uint32_t)chat->bos_id;
+    if (!input->vision || chat->bos_id < 0)
+        return input->vision != NULL;
+    mxc_buf_init(&bos, 4096);
+    bool there = !mxc_tokenizer_decode(chat->tokenizer, &id, 1, false, &bos, NULL) && bos.length &&
+                 !strncmp(text, mxc_buf_text(&bos), bos.length);
+    mxc_buf_fini(&bos);
+    return !there;
+}
+
 static enum mxc_code encode(const struct mxc_chat *chat, const struct mxc_jinja_result *result,
-                            size_t length, struct mxc_ids *ids, struct mxc_err *err) {
-    struct mxc_encode_options options = {.parse_special = true};
+                            size_t length, bool special, struct mxc_ids *ids, struct mxc_err *err) {
+    struct mxc_encode_options options = {.add_special = special, .parse_special = true};
     size_t n = 0;
     struct mxc_text_span *spans = mxc_mem_array(result->n_spans, sizeof *spans);
     if (!spans)
@@ -382,8 +397,8 @@ static enum mxc_code encode(const struct mxc_chat *chat, const struct mxc_jinja_
 /* The same around pictures: marks in place, tokens, and the layout, whose tokens become the ids. */
 static enum mxc_code encode_pictures(const struct mxc_chat *chat, const struct sights *sights,
                                      const struct mxc_jinja_result *result, size_t length,
-                                     struct mxc_ids *ids, struct mxc_err *err) {
-    const struct mxc_encode_options options = {.parse_special = true};
+                                     bool special, struct mxc_ids *ids, struct mxc_err *err) {
+    const struct mxc_encode_options options = {.add_special = special, .parse_special = true};
     int32_t image = mxc_vision_image_token(mxc_pictures_vision(sights->pictures));
     struct mxc_marked marked = {0};
     uint8_t *is_mark = NULL;
@@ -439,12 +454,13 @@ static enum mxc_code build(struct mxc_chat *chat, const struct mxc_prompt_input 
     if ((code = mxc_chat_render(chat, vars, NULL, &result, err)))
         goto out;
     size_t length = result.length;
+    bool special = wants_special(chat, input, result.text);
     if (input->continue_final)
         code = cut_final(messages, &length, result.text, err);
     if (!code)
         code = mxc_pictures_count(sights->pictures)
-                   ? encode_pictures(chat, sights, &result, length, &prompt->ids, err)
-                   : encode(chat, &result, length, &prompt->ids, err);
+                   ? encode_pictures(chat, sights, &result, length, special, &prompt->ids, err)
+                   : encode(chat, &result, length, special, &prompt->ids, err);
     if (!code)
         prompt->inside = mxc_reasoning_is_open(chat->marks, (struct mxc_str){result.text, length});
     mxc_jinja_result_fini(&result);

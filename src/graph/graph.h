@@ -123,8 +123,8 @@ struct mxc_attend_attr {
 };
 /* Attention over what a picture left in the CROSS store. in[0]: [T, n_heads * head_dim];
  * weights[0]: per-head RMS norm of q, or MXC_NONE. The store's K are normalised already. A row of a
- * sequence without pictures gives 0; a row whose range is empty sees all of the store's tokens with
- * equal weight. */
+ * sequence without pictures gives 0; a row whose range is empty sees all of the store's tokens, as
+ * the reference's mask has it. */
 struct mxc_cross_attr {
     int32_t n_heads, n_kv_heads, head_dim;
     float scale, q_norm_eps;

@@ -13,6 +13,7 @@
 #include "server/fields.h"
 #include "server/params.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_TEXT = 1 << 30 };
@@ -492,18 +493,6 @@ static enum mxc_code read_metadata(const json_t *json, struct mxc_fault *fault) 
     return code || !metadata ? code : mxc_place_text(metadata, &at, "user_id", false, &user, fault);
 }
 
-/* The variables that templates switch thoughts with; the client's own win. */
-static enum mxc_code set_switch(struct mxc_dialect *d, const json_t *json, bool on,
-                                struct mxc_fault *fault) {
-    json_t *given = json_object_get(json, "chat_template_kwargs");
-    json_t *both = json_pack("{s:b,s:b}", "enable_thinking", on, "thinking", on);
-    if (json_is_object(given) && json_object_update(both, given)) {
-        json_decref(both);
-        return nomem(fault);
-    }
-    return mxc_dialect_set(d, "chat_template_kwargs", both, fault);
-}
-
 /* {"type": "enabled", "budget_tokens"}, {"type": "disabled"}, {"type": "adaptive"}. Absent: as the
  * model's template has it. */
 static enum mxc_code read_thinking(struct mxc_dialect *d, const json_t *json,
@@ -523,8 +512,9 @@ static enum mxc_code read_thinking(struct mxc_dialect *d, const json_t *json,
         return mxc_fault_set(fault, MXC_E_ARG, "thinking.type",
                              "thinking.type: not enabled, disabled or adaptive");
     if ((code = mxc_field_int(thinking, "budget_tokens", 1, INT32_MAX, &budget, fault))) {
-        (void)mxc_err_context(&fault->err, "thinking");
-        (void)memcpy(fault->param, "thinking.budget_tokens", sizeof "thinking.budget_tokens");
+        char text[sizeof fault->err.message];
+        (void)snprintf(text, sizeof text, "%s", fault->err.message);
+        (void)mxc_fault_set(fault, code, "thinking.budget_tokens", "thinking.%s", text);
         return code;
     }
     if (on && budget < 0)
@@ -533,8 +523,7 @@ static enum mxc_code read_thinking(struct mxc_dialect *d, const json_t *json,
     json_t *copy =
         on ? json_pack("{s:s,s:I}", "type", "enabled", "budget_tokens", (json_int_t)budget)
            : json_pack("{s:s}", "type", "disabled");
-    code = mxc_dialect_set(d, "thinking", copy, fault);
-    return code ? code : set_switch(d, json, on, fault);
+    return mxc_dialect_set(d, "thinking", copy, fault);
 }
 
 /* {"format": {"type": "json_schema", "schema"}, "effort"}; the format also as output_format. */

@@ -65,8 +65,10 @@ struct mxc_chat_input {
     const json_t *messages;
     json_t *variables; /* owned */
     bool no_generation_prompt, continue_final, no_split;
+    int32_t budget; /* tokens of thought, -1: no bound; for mxc_constraint_budget */
 };
 enum mxc_code mxc_chat_input_read(const struct mxc_exchange *x, const json_t *json,
+                                  const struct mxc_chat *chat,
                                   const struct mxc_constraint *constraint,
                                   struct mxc_chat_input *out, struct mxc_fault *fault) MXC_MUST;
 /* The prompt of the messages. */

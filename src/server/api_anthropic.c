@@ -6,10 +6,10 @@
 
 enum mxc_code mxc_post_messages(struct mxc_exchange *x, struct mxc_fault *fault) {
     struct mxc_dialect dialect;
+    mxc_reply_header(x, "request-id", x->id); /* where Anthropic's clients look for it */
     enum mxc_code code = mxc_anthropic_read(x->json, false, &dialect, fault);
     if (code)
         return code;
-    mxc_reply_header(x, "request-id", x->id);
     struct mxc_anthropic_state *state = mxc_mem_zalloc(1, sizeof *state);
     if (state) {
         state->chat = json_incref(dialect.chat);
@@ -25,6 +25,7 @@ enum mxc_code mxc_post_messages(struct mxc_exchange *x, struct mxc_fault *fault)
 enum mxc_code mxc_post_count_tokens(struct mxc_exchange *x, struct mxc_fault *fault) {
     struct mxc_dialect dialect;
     int32_t n_prompt = 0;
+    mxc_reply_header(x, "request-id", x->id);
     enum mxc_code code = mxc_anthropic_read(x->json, true, &dialect, fault);
     if (code)
         return code;

@@ -209,7 +209,9 @@ enum mxc_code mxc_post_chat(struct mxc_exchange *x, struct mxc_fault *fault) {
     if (!code)
         code = mxc_constraint_read(x, x->json, true, &params, &constraint, fault);
     if (!code)
-        code = mxc_chat_input_read(x, x->json, constraint, &input, fault);
+        code = mxc_chat_input_read(x, x->json, params.chat, constraint, &input, fault);
+    if (!code)
+        code = mxc_constraint_budget(&params, input.budget, &constraint, fault);
     if (!code)
         code = mxc_chat_input_build(&params, &input, &prompts, fault);
     if (code) {

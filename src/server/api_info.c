@@ -76,7 +76,8 @@ static json_t *model_json(const struct mxc_server *server, const struct mxc_host
             goto fail;
     }
     const char *vision = vision_of(server, info);
-    json_t *modalities = json_pack("{s:[s],s:[s]}", "input", "text", "output", "text");
+    json_t *modalities =
+        json_pack("{s:[s],s:[s]}", "input", "text", "output", info->embeds ? "embeddings" : "text");
     if (!modalities || json_object_set_new(m, "modalities", modalities) ||
         json_object_set_new(m, "vision", json_string(vision)) ||
         (!strcmp(vision, "supported") &&

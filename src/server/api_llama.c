@@ -387,14 +387,14 @@ enum mxc_code mxc_post_apply_template(struct mxc_exchange *x, struct mxc_fault *
     struct mxc_buf out;
     json_t *messages = NULL;
     int32_t vocab;
-    enum mxc_code code = mxc_chat_input_read(x, x->json, NULL, &input, fault);
+    enum mxc_code code = chat_of(x, &chat, &vocab, fault);
+    if (!code)
+        code = mxc_chat_input_read(x, x->json, chat, NULL, &input, fault);
     if (code)
         return code;
     const json_t *tools = mxc_field(x->json, "tools");
     if (tools && json_object_set(input.variables, "tools", (json_t *)(uintptr_t)tools))
         code = nomem(fault);
-    if (!code)
-        code = chat_of(x, &chat, &vocab, fault);
     if (code)
         goto out;
     code = mxc_prompt_normalise(chat, input.messages, input.variables, &messages, &err);

@@ -8,6 +8,7 @@
 #include "server/constrain.h"
 
 #include "base/mem.h"
+#include "gen/budget.h"
 #include "gen/grammar/grammar.h"
 #include "gen/tools/tools.h"
 #include "server/fields.h"
@@ -40,6 +41,7 @@ struct mxc_constraint {
     struct mxc_grammar_masks *masks;    /* NULL: no grammar */
     bool lazy;                          /* begins behind the trigger of a call */
     uint64_t seed;
+    int32_t budget; /* tokens of thought, -1: no bound */
 };
 
 struct mxc_call_parser {
@@ -334,6 +336,7 @@ enum mxc_code mxc_constraint_read(struct mxc_exchange *x, const json_t *json, bo
     if (!c)
         return mxc_fault_set(fault, MXC_E_NOMEM, NULL, "out of memory");
     c->chat = params->chat;
+    c->budget = -1;
     c->seed = params->gen.request.sampling.seed ^ x->start_ns;
     enum mxc_code code = read_wish(json, &wish, fault);
     if (!code && with_tools)
@@ -354,6 +357,21 @@ void mxc_constraint_free(struct mxc_constraint *c) {
     mxc_tools_fini(&c->tools);
     mxc_grammar_masks_unref(c->masks);
     mxc_mem_free(c);
+}
+
+enum mxc_code mxc_constraint_budget(const struct mxc_params *params, int32_t budget,
+                                    struct mxc_constraint **constraint, struct mxc_fault *fault) {
+    if (budget < 0 || !params->chat->marks)
+        return MXC_OK;
+    if (!*constraint) {
+        struct mxc_constraint *c = mxc_mem_zalloc(1, sizeof *c);
+        if (!c)
+            return mxc_fault_set(fault, MXC_E_NOMEM, NULL, "out of memory");
+        c->chat = params->chat;
+        *constraint = c;
+    }
+    (*constraint)->budget = budget;
+    return MXC_OK;
 }
 
 json_t *mxc_constraint_tools(const struct mxc_constraint *c) {
@@ -381,6 +399,20 @@ static enum mxc_code make_state(struct mxc_constraint *c, struct mxc_choice *cho
         mxc_grammar_state_new(c->masks, lazy.n_triggers ? &lazy : NULL, &choice->grammar, err);
     if (!code)
         choice->filter = mxc_grammar_filter(choice->grammar);
+    return code;
+}
+
+/* In front of the grammar's filter, which then sees no token of a thought. */
+static enum mxc_code make_budget(const struct mxc_constraint *c, struct mxc_choice *choice,
+                                 bool inside, struct mxc_err *err) {
+    const struct mxc_reasoning_budget_options options = {.tokenizer = c->chat->tokenizer,
+                                                         .marks = c->chat->marks,
+                                                         .inside = inside,
+                                                         .budget = c->budget,
+                                                         .answer = choice->filter};
+    enum mxc_code code = mxc_reasoning_budget_new(&options, &choice->budget, err);
+    if (!code)
+        choice->filter = mxc_reasoning_budget_filter(choice->budget);
     return code;
 }
 
@@ -428,8 +460,11 @@ enum mxc_code mxc_constraint_attach(struct mxc_constraint *c, struct mxc_choice 
                                     bool inside, struct mxc_fault *fault) {
     struct mxc_err err;
     enum mxc_code code = MXC_OK;
-    if (c && c->masks)
-        code = make_state(c, choice, inside, &err);
+    bool budget = c && c->budget >= 0 && c->chat->marks;
+    if (c && c->masks) /* with channels the grammar sees thoughts all the same */
+        code = make_state(c, choice, inside && !(budget && !c->chat->marks->channels), &err);
+    if (!code && budget)
+        code = make_budget(c, choice, inside, &err);
     if (!code && c && c->shape)
         code = make_parser(c, choice, &err);
     return code ? mxc_fault_from(fault, &err, NULL) : MXC_OK;
@@ -440,6 +475,8 @@ void mxc_constraint_detach(struct mxc_choice *choice) {
         mxc_tool_parser_free(choice->parser->parser);
     mxc_mem_free(choice->parser);
     choice->parser = NULL;
+    mxc_reasoning_budget_free(choice->budget);
+    choice->budget = NULL;
     mxc_grammar_state_free(choice->grammar);
     choice->grammar = NULL;
 }

@@ -21,6 +21,11 @@ enum mxc_code mxc_constraint_read(struct mxc_exchange *x, const json_t *json, bo
                                   struct mxc_params *params, struct mxc_constraint **out,
                                   struct mxc_fault *fault) MXC_MUST;
 void mxc_constraint_free(struct mxc_constraint *constraint); /* NULL is fine */
+/* Bounds the tokens of thought (gen/budget.h), -1: no bound; makes a constraint when there is none.
+ */
+enum mxc_code mxc_constraint_budget(const struct mxc_params *params, int32_t budget,
+                                    struct mxc_constraint **constraint,
+                                    struct mxc_fault *fault) MXC_MUST;
 /* The variable "tools" for the template, NULL: none. Borrowed. */
 json_t *mxc_constraint_tools(const struct mxc_constraint *constraint);
 /* Gives a choice its filter and its parser. inside: the answer begins inside a thought, and the

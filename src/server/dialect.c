@@ -198,7 +198,9 @@ static enum mxc_code prepare(struct mxc_exchange *x, const struct mxc_dialect *d
     if (!code)
         code = mxc_constraint_read(x, d->chat, true, &r->params, &r->constraint, fault);
     if (!code)
-        code = mxc_chat_input_read(x, d->chat, r->constraint, &input, fault);
+        code = mxc_chat_input_read(x, d->chat, r->params.chat, r->constraint, &input, fault);
+    if (!code)
+        code = mxc_constraint_budget(&r->params, input.budget, &r->constraint, fault);
     if (!code)
         code = mxc_chat_input_build(&r->params, &input, &r->prompts, fault);
     json_decref(input.variables);

@@ -17,6 +17,7 @@ struct mxc_job;
 struct mxc_constraint;
 struct mxc_call_parser;
 struct mxc_grammar_state;
+struct mxc_reasoning_budget;
 struct mxc_jobs;
 
 /* One token of a choice, or a step of its prompt. */
@@ -63,8 +64,9 @@ struct mxc_choice {
     int32_t n_thoughts; /* tokens that had thought in them */
     size_t text_offset; /* /v1/completions: where the next token's text begins */
     /* set by constrain.h */
-    struct mxc_call_parser *parser;    /* of tool calls; NULL: none */
-    struct mxc_grammar_state *grammar; /* NULL: none */
+    struct mxc_call_parser *parser;      /* of tool calls; NULL: none */
+    struct mxc_grammar_state *grammar;   /* NULL: none */
+    struct mxc_reasoning_budget *budget; /* of tokens of thought; NULL: none */
     struct mxc_logit_filter filter;
     bool enough; /* the one call is complete: the rest is not wanted */
 };

@@ -1,6 +1,7 @@
 /* From the JSON of a request to token ids: text, ids, lists, and messages. */
 #define _GNU_SOURCE
 #include "base/mem.h"
+#include "gen/budget.h"
 #include "gen/prompt.h"
 #include "server/api.h"
 #include "server/fields.h"
@@ -247,23 +248,21 @@ static bool ends_with_answer(const json_t *messages) {
     return text && text[strspn(text, " \t\r\n")];
 }
 
-static enum mxc_code read_effort(const json_t *json, json_t *variables, struct mxc_fault *fault) {
-    struct mxc_str effort = {NULL, 0};
-    enum mxc_code code = mxc_field_text(json, "reasoning_effort", &effort, fault);
-    if (code || !effort.ptr)
+/* Effort, budget and switches of thinking, and the template's variables; the client's own win. */
+static enum mxc_code read_thinking(const json_t *json, const struct mxc_chat *chat,
+                                   struct mxc_thinking *out, struct mxc_fault *fault) {
+    struct mxc_thinking_request request = {.effort = json_object_get(json, "reasoning_effort"),
+                                           .thinking = json_object_get(json, "thinking"),
+                                           .enable = json_object_get(json, "enable_thinking"),
+                                           .kwargs = json_object_get(json, "chat_template_kwargs"),
+                                           .budget = -1};
+    struct mxc_err err;
+    enum mxc_code code =
+        mxc_field_int(json, "thinking_budget", -1, INT32_MAX, &request.budget, fault);
+    if (code)
         return code;
-    static const char *const known[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
-    size_t i = 0, n = sizeof known / sizeof *known;
-    while (i < n && !mxc_str_is(effort, known[i]))
-        i++;
-    if (i == n)
-        return mxc_fault_set(fault, MXC_E_ARG, "reasoning_effort",
-                             "reasoning_effort: not none, minimal, low, medium, high or xhigh");
-    if (json_object_set_new(variables, "reasoning_effort", json_string(known[i])) ||
-        (!i && (json_object_set_new(variables, "enable_thinking", json_false()) ||
-                json_object_set_new(variables, "thinking", json_false()))))
-        return nomem(fault);
-    return MXC_OK;
+    code = mxc_thinking_read(chat, &request, out, &err);
+    return code ? mxc_fault_from(fault, &err, "reasoning_effort") : MXC_OK;
 }
 
 static enum mxc_code read_format(const struct mxc_exchange *x, const json_t *json, bool *no_split,
@@ -281,22 +280,21 @@ static enum mxc_code read_format(const struct mxc_exchange *x, const json_t *jso
 }
 
 enum mxc_code mxc_chat_input_read(const struct mxc_exchange *x, const json_t *json,
+                                  const struct mxc_chat *chat,
                                   const struct mxc_constraint *constraint,
                                   struct mxc_chat_input *out, struct mxc_fault *fault) {
     struct mxc_chat_input in = {.messages = mxc_field(json, "messages")};
-    const json_t *kwargs = NULL;
+    struct mxc_thinking thinking;
     json_t *tools = mxc_constraint_tools(constraint);
     bool generation = true, go_on = false;
     enum mxc_code code = check_messages(in.messages, fault);
     if (code)
         return code;
-    if (!(in.variables = json_object()))
-        return nomem(fault);
-    code = mxc_field_object(json, "chat_template_kwargs", &kwargs, fault);
-    if (!code)
-        code = read_effort(json, in.variables, fault);
-    if (!code && ((kwargs && json_object_update(in.variables, (json_t *)(uintptr_t)kwargs)) ||
-                  (tools && json_object_set(in.variables, "tools", tools))))
+    if ((code = read_thinking(json, chat, &thinking, fault)))
+        return code;
+    in.variables = thinking.variables;
+    in.budget = thinking.budget;
+    if (tools && json_object_set(in.variables, "tools", tools))
         code = nomem(fault);
     if (!code)
         code = read_format(x, json, &in.no_split, fault);

@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SALT = 32, ROW_OVERHEAD = 512, BUSY_MS = 5000, VERSION = 1 };
+enum { SALT = 32, ROW_OVERHEAD = 512, BUSY_MS = 1000, VERSION = 1 };
 
 struct mxc_response_store {
     pthread_mutex_t mutex;

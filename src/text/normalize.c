@@ -47,15 +47,27 @@ void mxc_text_fini(struct mxc_text *text) {
 }
 
 void mxc_text_clear(struct mxc_text *text) {
-    text->length = 0;
+    text->length = text->max_bytes = 0;
     text->failed = text->full = false;
+}
+
+void mxc_text_begin(struct mxc_text *text, size_t origin) {
+    /* One character becomes 18 at most by NFKD (U+FDFA), and a space three bytes. */
+    enum { GROWTH = 32, SLACK = 1 << 12 };
+    mxc_text_clear(text);
+    text->max_bytes = origin < MXC_TEXT_MAX_BYTES / (2 * GROWTH) ? GROWTH * origin + SLACK : 0;
+}
+
+static size_t max_bytes(const struct mxc_text *text) {
+    return text->max_bytes ? text->max_bytes : MXC_TEXT_MAX_BYTES;
 }
 
 enum mxc_code mxc_text_status(const struct mxc_text *text, struct mxc_err *err) {
     if (!text->failed)
         return MXC_OK;
     return text->full
-               ? mxc_err_set(err, MXC_E_LIMIT, "text is longer than %d bytes", MXC_TEXT_MAX_BYTES)
+               ? mxc_err_set(err, MXC_E_LIMIT, "text is longer than %zu bytes%s", max_bytes(text),
+                             text->max_bytes ? " after steps of the tokeniser" : "")
                : mxc_err_nomem(err);
 }
 
@@ -63,7 +75,7 @@ static bool reserve(struct mxc_text *text, size_t more) {
     size_t need, cap = text->capacity ? text->capacity : 64;
     if (text->failed)
         return false;
-    if (!mxc_size_add(text->length, more, &need) || need > MXC_TEXT_MAX_BYTES) {
+    if (!mxc_size_add(text->length, more, &need) || need > max_bytes(text)) {
         text->failed = text->full = true;
         return false;
     }
@@ -477,10 +489,11 @@ static enum mxc_code run_replace_regex(const struct step *step, const struct mxc
 enum mxc_code mxc_normalizer_run(const struct mxc_normalizer *normalizer, struct mxc_text *text,
                                  struct mxc_text *spare, struct mxc_regex_scratch *scratch,
                                  struct mxc_err *err) {
+    size_t origin = text->length;
     for (size_t i = 0; i < normalizer->n_steps && !text->failed && text->length; i++) {
         const struct step *step = &normalizer->steps[i];
         enum mxc_code code = MXC_OK;
-        mxc_text_clear(spare);
+        mxc_text_begin(spare, origin);
         switch (step->spec.kind) {
         case MXC_TOK_LOWERCASE:
         case MXC_TOK_STRIP_ACCENTS:

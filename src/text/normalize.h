@@ -13,6 +13,7 @@ struct mxc_text {
     char *data;
     uint8_t *tags; /* NULL unless tagged */
     size_t length, capacity;
+    size_t max_bytes;          /* 0: MXC_TEXT_MAX_BYTES */
     bool tagged, failed, full; /* full: the maximum is why it failed */
 };
 /* MXC_OK, or MXC_E_LIMIT / MXC_E_NOMEM when an append failed. */
@@ -20,7 +21,10 @@ enum mxc_code mxc_text_status(const struct mxc_text *text, struct mxc_err *err) 
 
 void mxc_text_init(struct mxc_text *text, bool tagged);
 void mxc_text_fini(struct mxc_text *text);
-void mxc_text_clear(struct mxc_text *text);
+void mxc_text_clear(struct mxc_text *text); /* the maximum, too */
+/* Clears text, which is to hold what a step makes of a text that had `origin` bytes in the
+ * beginning: steps that make it longer and longer are stopped. */
+void mxc_text_begin(struct mxc_text *text, size_t origin);
 /* tags: one per byte, or NULL for all `tag`. */
 void mxc_text_append(struct mxc_text *text, const char *bytes, size_t length, const uint8_t *tags,
                      uint8_t tag);

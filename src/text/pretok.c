@@ -233,11 +233,13 @@ static enum mxc_code run_scripts(const struct mxc_text *text, struct mxc_pretok_
     return MXC_OK;
 }
 
-/* Copies piece by piece into the spare text, rewriting on the way. */
-static enum mxc_code run_rewrite(const struct op *op, struct mxc_text *text, bool at_start,
-                                 struct mxc_pretok_scratch *scratch, struct mxc_err *err) {
+/* Copies piece by piece into the spare text, rewriting on the way. origin: bytes before all steps.
+ */
+static enum mxc_code run_rewrite(const struct op *op, struct mxc_text *text, size_t origin,
+                                 bool at_start, struct mxc_pretok_scratch *scratch,
+                                 struct mxc_err *err) {
     struct mxc_text *out = &scratch->spare_text;
-    mxc_text_clear(out);
+    mxc_text_begin(out, origin);
     for (size_t i = 0; i < scratch->pieces.count; i++) {
         struct mxc_piece *piece = &scratch->pieces.items[i];
         const char *p = text->data + piece->start, *end = p + piece->length;
@@ -273,15 +275,16 @@ static enum mxc_code run_rewrite(const struct op *op, struct mxc_text *text, boo
 enum mxc_code mxc_pretok_run(const struct mxc_pretok *pretok, struct mxc_text *text, bool at_start,
                              struct mxc_pretok_scratch *scratch, struct mxc_regex_scratch *regex,
                              struct mxc_err *err) {
+    size_t origin = text->length;
     scratch->pieces.count = 0;
-    if (!add(&scratch->pieces, 0, text->length))
+    if (!add(&scratch->pieces, 0, origin))
         return mxc_err_nomem(err);
     for (size_t i = 0; i < pretok->n_ops; i++) {
         const struct op *op = &pretok->ops[i];
         enum mxc_code code = op->kind == OP_SPLIT ? run_split(op, text, scratch, regex, err)
                              : op->kind == OP_SCRIPTS
                                  ? run_scripts(text, scratch, err)
-                                 : run_rewrite(op, text, at_start, scratch, err);
+                                 : run_rewrite(op, text, origin, at_start, scratch, err);
         if (code)
             return code;
     }

@@ -130,10 +130,9 @@ static const double *vector(const struct mini *m, const char *name) {
 static void cross(const struct mini *m, const struct sequence_ *s, int32_t row, int layer,
                   double *q, double *y) {
     int32_t lo = s->range[0][row], hi = s->range[1][row];
-    bool none = lo >= hi;
     double *p = calloc((size_t)s->cross_tokens + 1, sizeof *p);
     assert_non_null(p);
-    if (none) {
+    if (lo >= hi) {
         lo = 0;
         hi = s->cross_tokens;
     }
@@ -146,7 +145,7 @@ static void cross(const struct mini *m, const struct sequence_ *s, int32_t row, 
         const float *k = s->store + layer * 2 * KV_HEADS * DIM + h / (HEADS / KV_HEADS) * DIM;
         for (int32_t t = lo; t < hi; t++) {
             p[t] = 0;
-            for (int i = 0; i < DIM && !none; i++)
+            for (int i = 0; i < DIM; i++)
                 p[t] += head[i] * (double)k[t * ROW + i] * 0.6;
             top = fmax(top, p[t]);
         }

@@ -23,7 +23,7 @@ cp "$source/dev" "$dir/tree/dev"
 dev=$dir/tree/dev
 
 out=$("$dev") || fail "no verb: status $?"
-for verb in setup build demo check oracle bench fuzz fmt install; do
+for verb in setup build demo check oracle bench fuzz corpus fmt install; do
     grep -qE "^  $verb( |$)" <<<"$out" || fail "$verb is not listed"
 done
 out=$("$dev" nonsense 2>&1)
@@ -33,6 +33,8 @@ grep -q 'no verb "nonsense"' <<<"$out" || fail "unknown verb: $out"
 [ $? -eq 2 ] || fail "unknown option: status is not 2"
 "$dev" oracle "$dir/none" >/dev/null 2>&1
 [ $? -eq 2 ] || fail "oracle without a folder: status is not 2"
+"$dev" corpus nonsense >/dev/null 2>&1
+[ $? -eq 2 ] || fail "corpus of no fuzzer: status is not 2"
 
 # All but two packages are there; not root; no sudo that works.
 tool id 'echo 1000'

@@ -440,11 +440,43 @@ static void test_no_memory(void **unused) {
     }
 }
 
+/* Names for people, and that the bytes of all tensors and their companions are those of the file.
+ */
+static void test_storage_names(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *folder, *names; /* names separated by semicolons */
+    } cases[] = {
+        {"awq", ";AWQ 4-bit g32;"},
+        {"ct", ";int 8-bit;int 8-bit rows;int 8-bit g16;int 8-bit g32;int 4-bit g32;int 4-bit rows;"
+               "FP8 e4m3;FP8 e4m3 rows;FP8 e5m2 rows;MXFP4;NVFP4;"},
+        {"fp8", ";FP8 e4m3 48x40;FP8 e5m2;FP8 e4m3;"},
+        {"gptq3", ";GPTQ 3-bit g32;"},
+        {"gptqrow", ";GPTQ 4-bit rows;"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct folder f;
+        uint64_t bytes = 0;
+        folder_open(&f, cases[i].folder);
+        for (size_t k = 0; k < mxc_weights_count(f.weights); k++) {
+            const struct mxc_tensor *t = mxc_weights_at(f.weights, k);
+            char name[MXC_STORAGE_NAME], listed[MXC_STORAGE_NAME + 2];
+            mxc_tensor_storage_name(t, name);
+            (void)snprintf(listed, sizeof listed, ";%s;", name);
+            if (!strstr(cases[i].names, listed))
+                fail_msg("%s: %s: \"%s\"", cases[i].folder, t->name, name);
+            bytes += t->bytes + t->companion_bytes;
+        }
+        assert_int_equal(bytes, mxc_weights_bytes(f.weights));
+        folder_close(&f);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_matrices),  cmocka_unit_test(test_forms),
         cmocka_unit_test(test_bad),       cmocka_unit_test(test_configs),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_storage_names),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

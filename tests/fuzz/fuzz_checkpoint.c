@@ -7,15 +7,11 @@
 
 #include "models/family.h"
 
+#include "must_say.h"
 #include "safetensors_mutate.h"
 #include "use_weights.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must_say(const struct mxc_err *err) {
-    if (!*err->message || strchr(err->message, '\n'))
-        abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char *const names[] = {"config.json", "model.safetensors.index.json",

@@ -7,15 +7,11 @@
 #include "models/family.h"
 
 #include "json_mutate.h"
+#include "must_say.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 MUTATE_JSON_INPUT
-
-static void must_say(const struct mxc_err *err) {
-    if (!*err->message || strchr(err->message, '\n'))
-        abort();
-}
 
 static void build(const struct mxc_config *c) {
     const struct mxc_family *family;

@@ -30,7 +30,7 @@ static void use_graph(const struct mxc_config *c, const struct mxc_weights *w) {
     struct mxc_graph *graph;
     struct mxc_err err = {0};
     if (mxc_model_graph(c, w, &graph, &err))
-        use_fail(&err);
+        must_say(&err);
     else
         mxc_graph_free(graph);
 }
@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct mxc_err err = {0};
     const char *path = scratch_write("x.gguf", data, size);
     if (mxc_gguf_open(path, &g, &err)) {
-        use_fail(&err);
+        must_say(&err);
         return 0;
     }
     volatile double sum = read_values(g);
@@ -52,9 +52,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     use_tokenizer(code, &desc, &err);
     mxc_gguf_close(g);
     if (mxc_config_open(path, &c, &err))
-        use_fail(&err);
+        must_say(&err);
     if (mxc_weights_open(path, c, &w, &err)) {
-        use_fail(&err);
+        must_say(&err);
     } else {
         use_weights(w);
         if (c)

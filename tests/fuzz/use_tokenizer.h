@@ -4,20 +4,17 @@
 
 #include "text/tokenizer.h"
 
+#include "must_say.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-static void use_fail(const struct mxc_err *err) {
-    if (!err->message[0] || strchr(err->message, '\n'))
-        abort();
-}
 
 static void use_decode(const struct mxc_tokenizer *t, const struct mxc_ids *ids) {
     struct mxc_buf text;
     struct mxc_err err = {0};
     mxc_buf_init(&text, 1 << 20);
     if (mxc_tokenizer_decode(t, ids->items, ids->count, false, &text, &err))
-        use_fail(&err);
+        must_say(&err);
     else if (!mxc_utf8_valid(mxc_buf_text(&text), text.length))
         abort();
     mxc_buf_fini(&text);
@@ -48,11 +45,11 @@ static void use_tokenizer(enum mxc_code code, struct mxc_tokdesc *desc, struct m
     if (!code)
         code = mxc_tokenizer_new(desc, &t, err);
     if (code) {
-        use_fail(err);
+        must_say(err);
         return;
     }
     if (mxc_tokenizer_encode(t, spans, 3, (struct mxc_encode_options){true, true}, &ids, err))
-        use_fail(err);
+        must_say(err);
     for (size_t i = 0; i < ids.count; i++)
         if (ids.items[i] >= mxc_tokenizer_n_ids(t))
             abort();

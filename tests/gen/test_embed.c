@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_WIDTH = 256, MAX_TEXTS = 40, MAX_TOKENS = 512 };
+enum { MAX_WIDTH = 256, MAX_TEXTS = 20, MAX_TOKENS = 512 };
 
 static const char *folder_of(const char *name) {
     static char path[256];

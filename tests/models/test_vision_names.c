@@ -91,9 +91,9 @@ static void same_ops(const struct mxc_graph *a, const struct mxc_graph *b) {
 static void check(const struct renaming *r) {
     struct vlm m;
     struct vlm_case c;
-    struct mxc_weights *weights;
-    struct mxc_vision *vision;
-    struct mxc_graph *a, *b;
+    struct mxc_weights *weights = NULL;
+    struct mxc_vision *vision = NULL;
+    struct mxc_graph *a = NULL, *b = NULL;
     struct mxc_err err;
     char dir[] = "/tmp/mxc-names-XXXXXX", from[512], to[512];
     vlm_open(&m, r->name);

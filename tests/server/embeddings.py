@@ -5,10 +5,11 @@ import json
 import math
 import os
 import struct
+import subprocess
 import threading
 
 import harness
-from harness import DATA, MODEL, Server, send, until
+from harness import DATA, MODEL, PROGRAM, Server, send, until
 
 BERT = os.path.join(DATA, "golden", "bert")
 BERT_CLS = os.path.join(DATA, "golden", "bert_cls")
@@ -48,6 +49,8 @@ def test_goldens_as_text_and_ids():
             assert reply["object"] == "list" and reply["model"] == os.path.basename(folder)
             assert [d["index"] for d in reply["data"]] == list(range(len(cases)))
             assert all(d["object"] == "embedding" for d in reply["data"])
+            about = json.loads(s.get("/v1/models")[2])["data"][0]
+            assert about["modalities"] == {"input": ["text"], "output": ["embeddings"]}
             total = sum(len(ids) for _, ids, _ in cases)
             assert reply["usage"] == {"prompt_tokens": total, "total_tokens": total}
             by_ids = vectors(s, input=[ids for _, ids, _ in cases])
@@ -90,7 +93,7 @@ def test_llama_shape():
 
 
 def test_long_lists():
-    texts = [f"the lamp {i} on the desk " * (1 + i % 9) for i in range(2048)]
+    texts = [f"the lamp {i} on the desk " * (1 + i % 3) for i in range(2048)]
     with Server("-np", "3", "--max-queue", "4", model=BERT) as s:
         data = vectors(s, input=texts)["data"]
         assert len(data) == 2048
@@ -173,6 +176,10 @@ def test_decoders():
             assert s.chat()[0] == 400
     assert got[None] == got["last"]
     assert len({json.dumps(got[p]) for p in ("last", "mean", "cls", "max")}) == 4
+    for flags in (("--pooling", "mean"), ("--embeddings", "--pooling", "rank")):
+        ended = subprocess.run([PROGRAM, "serve", MODEL, "--port", "0", *flags], timeout=60,
+                               capture_output=True, text=True, check=False)
+        assert ended.returncode in (1, 2) and "pooling" in ended.stderr, ended.stderr
     with Server(env={"LLAMA_ARG_EMBEDDINGS": "1", "LLAMA_ARG_POOLING": "mean"}) as s:
         assert vectors(s, input="a")["usage"]["total_tokens"] > 0
 

@@ -3,6 +3,7 @@
 #include "fake.h"
 
 #include "base/mem.h"
+#include "server/fault.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,49 @@ json_t *fake_json(const char *text) {
         fail_msg("%s: %s", copy, why.text);
     free(copy);
     return value;
+}
+
+static const char *const replacements[] = {"null", "5", "\"x\"", "[]", "[[]]", "{}", "true"};
+enum { N_REPLACEMENTS = sizeof replacements / sizeof *replacements };
+
+static size_t mutate(json_t *root, json_t *at, void (*check)(const json_t *request)) {
+    size_t n = 0, i;
+    const char *key;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(at, next, key, value) {
+        json_t *kept = json_incref(value);
+        n += mutate(root, value, check);
+        for (i = 0; i < N_REPLACEMENTS; i++, n++) {
+            json_t *other = json_loads(replacements[i], JSON_DECODE_ANY, NULL);
+            assert_int_equal(json_object_set_new(at, key, other), 0);
+            check(root);
+        }
+        assert_int_equal(json_object_set_new(at, key, kept), 0);
+    }
+    json_array_foreach(at, i, value) {
+        json_t *kept = json_incref(value);
+        n += mutate(root, value, check);
+        for (size_t k = 0; k < N_REPLACEMENTS; k++, n++) {
+            json_t *other = json_loads(replacements[k], JSON_DECODE_ANY, NULL);
+            assert_int_equal(json_array_set_new(at, i, other), 0);
+            check(root);
+        }
+        assert_int_equal(json_array_set_new(at, i, kept), 0);
+    }
+    return n;
+}
+
+size_t fake_mutate(json_t *request, void (*check)(const json_t *request)) {
+    return mutate(request, request, check);
+}
+
+void fake_expect_fault(enum mxc_code code, const struct mxc_fault *fault, const json_t *request) {
+    size_t n = strlen(fault->param);
+    if ((code != MXC_E_ARG && code != MXC_E_UNSUPPORTED) || mxc_fault_http(fault) != 400 || !n ||
+        strncmp(fault->err.message, fault->param, n) != 0)
+        fail_msg("%s: %d \"%s\" of \"%s\"", json_dumps(request, 0), code, fault->err.message,
+                 fault->param);
 }
 
 void fake_init(struct fake *f, const struct mxc_format *format, const char *id, void *state) {

@@ -24,6 +24,11 @@ struct fake {
 /* Quotes exchanged; the caller frees it with free. */
 char *fake_quotes(const char *text);
 json_t *fake_json(const char *text);
+/* Calls check with the request once per value in it and replacement: null, a number, text, a list,
+ * an object, true, and the value left out. Returns how many that were. */
+size_t fake_mutate(json_t *request, void (*check)(const json_t *request));
+/* A fault of a request: 400, and it names a field at the beginning of its message. */
+void fake_expect_fault(enum mxc_code code, const struct mxc_fault *fault, const json_t *request);
 /* Moves state in. */
 void fake_init(struct fake *fake, const struct mxc_format *format, const char *id, void *state);
 void fake_fini(struct fake *fake);

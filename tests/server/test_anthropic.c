@@ -83,11 +83,11 @@ static const struct {
     {"{'max_tokens':5,'thinking':{'type':'enabled','budget_tokens':1024},'chat_template_kwargs':{"
      "'x':1},'messages':[{'role':'user','content':'Hi'}]}",
      "{'max_tokens':5,'thinking':{'type':'enabled','budget_tokens':1024},'chat_template_kwargs':{"
-     "'enable_thinking':true,'thinking':true,'x':1},'messages':[{'role':'user','content':'Hi'}]}",
+     "'x':1},'messages':[{'role':'user','content':'Hi'}]}",
      NULL, NULL},
     {"{'max_tokens':5,'thinking':{'type':'disabled'},'messages':[{'role':'user','content':'Hi'}]}",
-     "{'max_tokens':5,'thinking':{'type':'disabled'},'chat_template_kwargs':{'enable_thinking':"
-     "false,'thinking':false},'messages':[{'role':'user','content':'Hi'}]}",
+     "{'max_tokens':5,'thinking':{'type':'disabled'},"
+     "'messages':[{'role':'user','content':'Hi'}]}",
      NULL, NULL},
     {"{'max_tokens':5,'output_config':{'effort':'max','format':{'type':'json_schema','schema':{"
      "'type':'object'}}},'messages':[{'role':'user','content':'Hi'}]}",
@@ -186,6 +186,28 @@ static void requests_become_chat_requests(void **state) {
     }
 }
 
+static void check_mutated(const json_t *request) {
+    struct mxc_dialect d;
+    struct mxc_fault fault;
+    enum mxc_code code = mxc_anthropic_read(request, false, &d, &fault);
+    if (code)
+        fake_expect_fault(code, &fault, request);
+    else
+        mxc_dialect_fini(&d);
+}
+
+/* Whatever a value is replaced by: read, or a 400 that names a field. */
+static void wrong_values_are_named(void **state) {
+    size_t n = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *request = fake_json(cases[i].request);
+        n += fake_mutate(request, check_mutated);
+        json_decref(request);
+    }
+    assert_true(n > 2000);
+}
+
 static void counting_needs_no_length(void **state) {
     struct mxc_dialect d;
     struct mxc_fault fault;
@@ -267,7 +289,7 @@ static void start(struct fake *f) {
 }
 
 #define EVENT(name, rest) "event: " name "\ndata: {'type':'" name "'" rest "}\n\n"
-#define START(i, block)   EVENT("content_block_start", ",'index':" #i ",'content_block':{" block "}")
+#define START(i, b)       EVENT("content_block_start", ",'index':" #i ",'content_block':{" b "}")
 #define DELTA(i, delta)   EVENT("content_block_delta", ",'index':" #i ",'delta':{" delta "}")
 #define STOP(i)           EVENT("content_block_stop", ",'index':" #i)
 #define USAGE                                                                                      \
@@ -402,6 +424,7 @@ static void an_empty_answer_has_no_blocks(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_become_chat_requests),
+        cmocka_unit_test(wrong_values_are_named),
         cmocka_unit_test(counting_needs_no_length),
         cmocka_unit_test(failed_allocations_are_faults),
         cmocka_unit_test(faults_speak_of_the_clients_fields),

@@ -19,6 +19,7 @@ struct fixture {
     struct mxc_host *host;
     struct mxc_server *server;
     int port;
+    char state[64]; /* folder of stored responses */
 };
 
 static int setup(void **state) {
@@ -36,6 +37,9 @@ static int setup(void **state) {
     assert_int_equal(mxc_host_add(f->host, &model, &err), MXC_OK);
     mxc_server_options_init(&o);
     o.port = 0;
+    (void)snprintf(f->state, sizeof f->state, "/tmp/mlxcel_faults_XXXXXX");
+    assert_non_null(mkdtemp(f->state));
+    o.state_dir = f->state;
     assert_int_equal(mxc_server_open(&o, f->host, &f->server, &err), MXC_OK);
     f->port = atoi(strrchr(mxc_server_url(f->server), ':') + 1);
     assert_int_equal(mxc_host_start(f->host, NULL, NULL, &err), MXC_OK);
@@ -50,7 +54,10 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     struct fixture *f = *state;
+    char command[128];
     mxc_server_close(f->server);
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", f->state);
+    assert_int_equal(system(command), 0);
     mxc_host_free(f->host);
     free(f);
     return 0;
@@ -97,6 +104,14 @@ static const struct {
      "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"max_tokens\":4,\"stream\":true,"
      "\"n\":2,\"stream_options\":{\"include_usage\":true},\"seed\":1}"},
     {"/v1/completions", "{\"prompt\":[\"a\",\"b\"],\"max_tokens\":3,\"echo\":true}"},
+    {"/v1/messages",
+     "{\"system\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
+     "\"Hi\"}]}],\"max_tokens\":4,\"stream\":true,\"stop_sequences\":[\"zzz\"],\"temperature\":0}"},
+    {"/v1/messages/count_tokens", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}"},
+    {"/v1/responses",
+     "{\"input\":\"Hi\",\"max_output_tokens\":4,\"temperature\":0,\"instructions\":\"s\"}"},
+    {"/v1/responses", "{\"input\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"max_output_tokens\":4,"
+                      "\"stream\":true,\"top_logprobs\":1,\"temperature\":0}"},
     {"/completion", "{\"prompt\":\"a\",\"n_predict\":3,\"n_probs\":2}"},
     {"/tokenize", "{\"content\":\"some words\",\"with_pieces\":true}"},
     {"/detokenize", "{\"tokens\":[1,2,3]}"},

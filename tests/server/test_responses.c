@@ -151,6 +151,37 @@ static void requests_become_chat_requests(void **state) {
     }
 }
 
+static void check_mutated(const json_t *request) {
+    struct mxc_responses_request q;
+    struct mxc_fault fault;
+    json_t *list = json_object_get(request, "input");
+    enum mxc_code code = mxc_responses_read(request, NULL, &q, &fault);
+    if (code)
+        fake_expect_fault(code, &fault, request);
+    else
+        mxc_responses_request_fini(&q);
+    /* the same as a conversation from the store, which could be of another version */
+    if (!json_is_array(list))
+        return;
+    code = mxc_responses_read(request, list, &q, &fault);
+    if (code)
+        fake_expect_fault(code, &fault, request);
+    else
+        mxc_responses_request_fini(&q);
+}
+
+/* Whatever a value is replaced by: read, or a 400 that names a field. */
+static void wrong_values_are_named(void **state) {
+    size_t n = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *request = fake_json(cases[i].request);
+        n += fake_mutate(request, check_mutated);
+        json_decref(request);
+    }
+    assert_true(n > 1500);
+}
+
 static void history_comes_first(void **state) {
     json_t *history = fake_json(
         "[{'type':'message','role':'user','content':[{'type':'input_text','text':'q'}]},{'type':"
@@ -461,6 +492,7 @@ static void the_answer_repeats_the_request(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_become_chat_requests),
+        cmocka_unit_test(wrong_values_are_named),
         cmocka_unit_test(history_comes_first),
         cmocka_unit_test(failed_allocations_are_faults),
         cmocka_unit_test(a_stream_has_items_in_order),

@@ -92,6 +92,30 @@ static void test_bound(void **state) {
     mxc_text_fini(&text);
 }
 
+/* Forty times "a" to "aa": refused long before memory is full. */
+static void test_growth(void **state) {
+    (void)state;
+    enum { N = 40 };
+    struct mxc_tok_step list[N];
+    struct mxc_tok_steps steps = {.items = list, .count = N};
+    struct mxc_normalizer *n = NULL;
+    struct mxc_text text, spare;
+    struct mxc_err err;
+    for (size_t i = 0; i < N; i++)
+        list[i] = (struct mxc_tok_step){
+            .kind = MXC_TOK_REPLACE, .pattern = MXC_STR("a"), .content = MXC_STR("aa")};
+    assert_int_equal(mxc_normalizer_new(&steps, &n, NULL), MXC_OK);
+    mxc_text_init(&text, false);
+    mxc_text_init(&spare, false);
+    mxc_text_append(&text, "abc", 3, NULL, 0);
+    assert_int_equal(mxc_normalizer_run(n, &text, &spare, NULL, &err), MXC_E_LIMIT);
+    assert_non_null(strstr(err.message, "after steps"));
+    assert_true(text.capacity < 1 << 16 && spare.capacity < 1 << 16);
+    mxc_text_fini(&text);
+    mxc_text_fini(&spare);
+    mxc_normalizer_free(n);
+}
+
 /* Each code point that utf8proc knows: alone, after a letter, before marks, among Jamo. */
 static void test_forms(void **state) {
     (void)state;
@@ -210,6 +234,7 @@ int main(void) {
         cmocka_unit_test(test_case),        cmocka_unit_test(test_bound),
         cmocka_unit_test(test_forms),       cmocka_unit_test(test_many_marks),
         cmocka_unit_test(test_tags_follow), cmocka_unit_test(test_other_steps),
+        cmocka_unit_test(test_growth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,7 +115,6 @@ struct mxc_cpu_tower_value {
     int32_t alias;       /* root whose place it takes over, row by row */
     int32_t first, last; /* ops; -1: not in this program */
     int32_t first_segment, last_segment;
-    int32_t scattered; /* last segment that reads its rows in another order; -1: none */
 };
 
 /* Towers: ops [op0, op1) that every tile of rows goes through before the next tile. Rows are those
@@ -409,8 +408,7 @@ enum mxc_code mxc_cpu_step_begin(struct mxc_plan *plan, const struct mxc_state *
 /* Keys [*begin, *end) that a row of a span sees. */
 void mxc_cpu_row_keys(const struct mxc_step *step, const struct mxc_span *span, int32_t row,
                       int32_t window, int32_t *begin, int32_t *end);
-/* The same by class; a row with no tokens of the CROSS store sees all of them (with equal
- * weight). */
+/* The same by class; a row with an empty range of the CROSS store sees all of it. */
 void mxc_cpu_class_keys(const struct mxc_cpu_class *class_, const struct mxc_step *step,
                         const struct mxc_span *span, int32_t row, int32_t *begin, int32_t *end);
 

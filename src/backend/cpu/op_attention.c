@@ -223,11 +223,8 @@ static void make_group(const struct job *job, const struct mxc_cpu_tile *tile, i
                             .begin = group->begin,
                             .end = group->end,
                             .softcap = job->attr->softcap};
-    static const float zero[MXC_ATTN_MAX_DIM];
     for (int32_t t = 0, c = 0; t < tile->n_rows; t++) {
         int32_t row = tile->row0 + t, begin, end;
-        bool even = job->class->kind == MXC_KV_CROSS && /* equal weights: no score but 0 */
-                    !mxc_cpu_cross_keys(job->step, row, &begin, &end);
         struct head q = {.x = job->q + (size_t)row * job->ld_q +
                               (size_t)group->first_head * job->dim,
                          .norm = job->q_norm,
@@ -237,9 +234,9 @@ static void make_group(const struct job *job, const struct mxc_cpu_tile *tile, i
         for (int32_t g = 0; g < per_token; g++, c++, q.x += job->dim, q.number++) {
             group->begin[c] = begin;
             group->end[c] = end;
-            job->plan->kernels->prepare_q[job->plan->kv_type](
-                query + (size_t)c * q_bytes, even ? zero : turned(job, &q), job->attr->head_dim,
-                job->attr->scale);
+            job->plan->kernels->prepare_q[job->plan->kv_type](query + (size_t)c * q_bytes,
+                                                              turned(job, &q), job->attr->head_dim,
+                                                              job->attr->scale);
         }
     }
 }

@@ -260,8 +260,8 @@ static enum mxc_code size_scratch(struct mxc_plan *plan, struct mxc_err *err) {
 
 static void touch_worker(void *arg, int worker, int n_workers) {
     struct mxc_plan *plan = arg;
-    if (worker == n_workers - 1)
-        memset(plan->fused.arena, 0, plan->tower ? 0 : plan->fused.arena_bytes);
+    if (worker == n_workers - 1 && plan->fused.arena)
+        memset(plan->fused.arena, 0, plan->fused.arena_bytes);
     if (worker == 0)
         memset(plan->scratch, 0, plan->scratch_bytes);
 }

@@ -7,12 +7,13 @@
  * Places: tile values share the arena of one tile; values that cross segments share the memory of a
  * run, whose size depends on the input. Two of those with equal rows and strides may share a place
  * when the first is done with before the second is written in the same tile: tiles touch their own
- * rows only. A LINEAR with a residual that dies there writes in place, and an ATTEND over q. */
+ * rows only (a GATHER reads others, of another slot). A LINEAR with a residual that dies there
+ * writes in place, and an ATTEND over q. */
 #include "backend/cpu/cpu.h"
 
 #include "base/mem.h"
 
-#include <string.h>
+#include <assert.h>
 
 struct layout {
     struct mxc_cpu_program *program;
@@ -63,6 +64,7 @@ static enum mxc_code make_segments(struct layout *l, struct mxc_err *err) {
         struct mxc_cpu_segment *s = p->n_segments ? &p->segments[p->n_segments - 1] : NULL;
         int32_t slot = rows_of(l, op->out).slot;
         bool attend = op->kind == MXC_CPU_ATTEND;
+        assert(op->kind != MXC_CPU_GATHER || rows_of(l, op->source).slot != slot);
         if (!s || attend || s->attend || op->kind == MXC_CPU_GATHER || s->slot != slot) {
             s = &p->segments[p->n_segments++];
             *s = (struct mxc_cpu_segment){.op0 = i, .slot = slot, .attend = attend};
@@ -97,8 +99,7 @@ static void make_lives(struct layout *l, bool fuse) {
             (struct mxc_cpu_tower_value){.root = node->op == MXC_OP_MERGE ? v[node->in[0]].root : i,
                                          .alias = MXC_NONE,
                                          .first = -1,
-                                         .last = -1,
-                                         .scattered = -1};
+                                         .last = -1};
     }
     for (int32_t i = 0; i < p->n_ops; i++) {
         int32_t values[MXC_MAX_IN + 2];
@@ -106,8 +107,6 @@ static void make_lives(struct layout *l, bool fuse) {
         for (int k = 0; k < n; k++)
             touch(l, values[k], i);
         touch(l, p->ops[i].out, i);
-        if (p->ops[i].kind == MXC_CPU_GATHER)
-            v[v[p->ops[i].source].root].scattered = l->segment_of[i];
     }
     touch(l, l->graph->logits, p->n_ops - 1);
     for (int32_t i = 0; !fuse && i < l->graph->n_values; i++)
@@ -160,8 +159,7 @@ static void find_strides(struct layout *l) {
 static bool may_take(const struct layout *l, int32_t i, int32_t from, int32_t to) {
     const struct mxc_cpu_tower_value *v = l->program->values;
     return v[from].root == from && v[from].last == i && v[from].home == v[to].home &&
-           (v[to].home == MXC_CPU_TILE || v[to].home == MXC_CPU_FULL) &&
-           v[from].scattered != l->segment_of[i];
+           (v[to].home == MXC_CPU_TILE || v[to].home == MXC_CPU_FULL);
 }
 
 static void find_aliases(struct layout *l) {
@@ -206,8 +204,8 @@ static bool follows(const struct placer *p, int32_t v, int32_t w) {
     const struct mxc_cpu_tower_value *a = &p->program->values[w], *b = &p->program->values[v];
     const struct mxc_value *from = &p->graph->values[w], *to = &p->graph->values[v];
     return p->n_rows && a->last < b->first && a->last_segment == b->first_segment &&
-           !p->program->segments[b->first_segment].attend && a->scattered != b->first_segment &&
-           from->rows.slot == to->rows.slot && from->rows.divisor == to->rows.divisor &&
+           !p->program->segments[b->first_segment].attend && from->rows.slot == to->rows.slot &&
+           from->rows.divisor == to->rows.divisor &&
            p->program->places[v].ld == p->program->places[w].ld;
 }
 

@@ -88,7 +88,7 @@ async function open(id) {
 class Run {
   constructor(conversation, node) {
     Object.assign(this, { conversation, node, abort: new AbortController(), progress: null,
-      chunks: 0, firstMs: 0, nextDraw: 0, drawTimer: 0, savedMs: performance.now() });
+      chunks: 0, firstMs: 0, nextDraw: 0, drawTimer: 0, nextSave: performance.now() + SAVE_MS });
   }
 
   take(chunk) {
@@ -108,10 +108,16 @@ class Run {
     if (choice?.finish_reason) node.finish = choice.finish_reason;
     this.takeSpeed(chunk);
     this.draw();
-    if (performance.now() - this.savedMs > SAVE_MS) {
-      this.savedMs = performance.now();
-      save(this.conversation);
-    }
+    if (performance.now() > this.nextSave) this.keep();
+  }
+
+  // Seldom when it takes long: images are written again every time.
+  async keep() {
+    const start = performance.now();
+    this.nextSave = Infinity;
+    await save(this.conversation);
+    const now = performance.now();
+    this.nextSave = now + Math.max(SAVE_MS, 10 * (now - start));
   }
 
   takeCall(part) {
@@ -201,8 +207,7 @@ async function generate(conversation, node) {
   runs.delete(conversation.id);
   conversation.updated = Date.now();
   if (current === conversation) {
-    messages.show(conversation);
-    messages.follow();
+    messages.finish(node);
     refresh();
     announce(node.error ? `Error: ${node.error}` : `Answer: ${(node.content || 'without text').slice(0, 2000)}`);
   }
@@ -236,23 +241,28 @@ async function send(text, images) {
   return true;
 }
 
+function isBusy() {
+  if (runs.has(current.id)) notify('An answer is being written: stop it first.');
+  return runs.has(current.id);
+}
+
 const actions = {
   answer,
   regenerate(node) {
-    if (!runs.has(current.id)) answer(current.nodes[node.parent]);
+    if (!isBusy()) answer(current.nodes[node.parent]);
   },
   resume(node) {
-    if (!runs.has(current.id)) generate(current, node);
+    if (!isBusy()) generate(current, node);
   },
   select(node) {
-    if (runs.has(current.id)) return;
+    if (isBusy()) return;
     tree.select(current, node);
     messages.show(current);
     refresh();
     save(current);
   },
   edit(node, text) {
-    if (runs.has(current.id)) return;
+    if (isBusy()) return;
     const copy = tree.addNode(current, node.parent, { role: node.role, content: text,
       ...(node.images ? { images: node.images } : {}), ...(node.reasoning ? { reasoning: node.reasoning } : {}),
       ...(node.role === 'assistant' ? { model: node.model, status: 'done' } : {}) });
@@ -361,7 +371,7 @@ function setUp() {
     if (current.leaf) save(current);
   };
   document.addEventListener('keydown', (event) => {
-    if (event.key === 'Escape' && !document.querySelector('dialog[open]')) stop();
+    if (event.key === 'Escape' && !event.isComposing && !document.querySelector('dialog[open]')) stop();
   });
   // what came so far is kept when the page goes away in the middle
   window.addEventListener('pagehide', () => {

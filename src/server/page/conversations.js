@@ -71,15 +71,25 @@ export class Conversations {
   show(current = this.current) {
     this.current = current;
     const heads = this.store.list();
-    const hadFocus = this.list.contains(document.activeElement)
-      ? document.activeElement.closest('li')?.dataset.id : null;
-    const inOrder = heads.some((h) => h.id === current) ? current : heads[0]?.id;
-    this.list.replaceChildren(...heads.map((head) => this.item(head, inOrder)));
-    if (hadFocus) this.list.querySelector(`li[data-id="${hadFocus}"] .conversation`)?.focus();
+    const seen = JSON.stringify([current, heads.map(({ id, title }) => [id, title])]);
+    if (seen !== this.seen && !this.isRenaming) {
+      this.seen = seen;
+      this.fill(heads);
+    }
     const mb = (n) => (n / (1 << 20)).toFixed(n < 1 << 20 ? 2 : 0);
     byId('storage').textContent = this.store.isLasting
       ? `${mb(this.store.bytes)} of ${MAX_BYTES >> 20} MB, kept in this browser`
       : 'This browser keeps nothing: conversations end with the page.';
+  }
+
+  fill(heads) {
+    const focus = this.list.contains(document.activeElement) ? document.activeElement : null;
+    const inOrder = heads.some((h) => h.id === this.current) ? this.current : heads[0]?.id;
+    this.list.replaceChildren(...heads.map((head) => this.item(head, inOrder)));
+    if (!focus) return;
+    const item = this.list.querySelector(`li[data-id="${focus.closest('li')?.dataset.id}"]`);
+    const action = focus.dataset.action;
+    item?.querySelector(action ? `[data-action="${action}"]` : '.conversation')?.focus();
   }
 
   item({ id, title }, inOrder) {
@@ -107,9 +117,12 @@ export class Conversations {
       isOver = true;
       const title = input.value.trim();
       if (keep && title && title !== before) await this.actions.rename(id, title);
+      this.isRenaming = false;
+      this.seen = '';
       this.show();
       this.list.querySelector(`li[data-id="${id}"] .conversation`)?.focus();
     };
+    this.isRenaming = true;
     input.value = before;
     input.onkeydown = (event) => {
       event.stopPropagation();

@@ -147,7 +147,7 @@ class Inline {
   bracket(from, at) {
     const middle = this.finder.next('](', at + 1);
     const inner = this.finder.next('[', at + 1);
-    if (middle < 0 || middle - at > MAX_LINK || (inner >= 0 && inner < middle)) return 0;
+    if (middle < 0 || this.finder.next(')', middle + 2) < 0 || middle - at > MAX_LINK || (inner >= 0 && inner < middle)) return 0;
     let end = middle + 2, depth = 0;
     const last = Math.min(this.text.length, end + MAX_LINK);
     for (; end < last; end++) {
@@ -508,7 +508,7 @@ function blocks(lines, depth) {
   return out;
 }
 
-const shown = new WeakMap(); // container -> sources of the blocks it shows
+const shown = new WeakMap(); // container -> its blocks, {source, node}
 
 // Shows the text in the container. Blocks that are as they were are kept, so that a growing answer
 // costs its last block only.
@@ -516,18 +516,18 @@ export function renderMarkdown(container, text) {
   const before = shown.get(container) ?? [], after = [];
   const lines = text.replace(/\r\n?/g, '\n').replaceAll('\0', '\uFFFD')
     .replace(/^\t+/gm, (tabs) => ' '.repeat(4 * tabs.length)).split('\n');
-  let at = 0, isSame = true;
   for (const piece of pieces(lines, 0)) {
     const source = `${piece.block.kind}\n${piece.lines.join('\n')}`;
-    after.push(source);
-    isSame = isSame && before[at] === source;
-    if (!isSame) {
-      const node = build(piece.block, piece.lines, 0);
-      if (container.children[at]) container.children[at].replaceWith(node);
-      else container.append(node);
+    const old = before[after.length];
+    if (old?.source === source) {
+      after.push(old);
+      continue;
     }
-    at++;
+    const node = build(piece.block, piece.lines, 0);
+    if (old) old.node.replaceWith(node);
+    else container.append(node);
+    after.push({ source, node });
   }
-  while (container.children.length > at) container.lastElementChild.remove();
+  for (const { node } of before.slice(after.length)) node.remove();
   shown.set(container, after);
 }

@@ -104,6 +104,7 @@ class MessageView {
     const problem = node.error ?? PROBLEMS[node.status] ?? '';
     this.problem.hidden = !problem;
     this.problem.textContent = problem;
+    this.problem.toggleAttribute('data-mild', !node.error);
     return performance.now() - start;
   }
 
@@ -135,7 +136,7 @@ class MessageView {
 }
 
 export class Messages {
-  // actions: regenerate, edit, resume, select (all of them get the node), isBusy().
+  // actions: answer, regenerate, resume, select, edit(node, text); all of them get the node.
   constructor(actions) {
     this.actions = actions;
     this.list = byId('messages');
@@ -168,6 +169,15 @@ export class Messages {
     const cost = this.views.get(node.id)?.update(progress) ?? 0;
     this.follow();
     return cost;
+  }
+
+  // An answer has ended: what is open or selected stays so.
+  finish(node) {
+    const view = this.views.get(node.id);
+    if (!view) return;
+    view.update();
+    this.fillFoot(view, siblingsIn(this.conversation)(node), true);
+    this.follow();
   }
 
   follow(force = false) {

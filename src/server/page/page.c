@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { N_HEADERS = 6 };
+enum { N_HEADERS = 5 };
 
 static const char policy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -52,7 +52,6 @@ static enum mxc_code reply(struct mxc_exchange *x, const struct mxc_page_file *f
     (void)snprintf(tag, sizeof tag, "\"%s\"", mxc_page_hash);
     mxc_reply_header(x, "Content-Security-Policy", policy);
     mxc_reply_header(x, "Referrer-Policy", "no-referrer");
-    mxc_reply_header(x, "Cross-Origin-Opener-Policy", "same-origin");
     mxc_reply_header(x, "Cross-Origin-Resource-Policy", "same-origin");
     mxc_reply_header(x, "Cache-Control", caching);
     mxc_reply_header(x, "ETag", tag);

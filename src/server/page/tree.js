@@ -155,7 +155,7 @@ function readConversation(from) {
   const given = from?.settings;
   for (const [name, value] of Object.entries(given && typeof given === 'object' ? given : {}))
     if (typeof value === 'number' || typeof value === 'string')
-      Object.defineProperty(conversation.settings, name, { value, enumerable: true,
+      Object.defineProperty(conversation.settings, name, { value: String(value), enumerable: true,
         writable: true, configurable: true });
   const list = Object.values(from?.nodes ?? {});
   if (list.length > MAX_NODES) throw new Error('a conversation has too many messages');

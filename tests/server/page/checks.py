@@ -210,7 +210,7 @@ def test_random_text():
             document.body.append(host);
             let seed = 1;
             const random = (n) => {{ seed = (seed * 48271) % 2147483647; return seed % n; }};
-            for (let i = 0; i < 400; i++) {{
+            for (let i = 0; i < 250; i++) {{
               const whole = document.createElement('div'), grown = document.createElement('div');
               let text = '';
               for (let k = random(60); k >= 0; k--) {{
@@ -227,14 +227,17 @@ def test_random_text():
 
 
 def test_slow_text():
-    with Stub(say("x")) as s, opened(s) as page:
-        times = page.js(f"""(async () => {{
+    def times(page, texts):
+        return page.js(f"""(async () => {{
             const {{ renderMarkdown }} = await {module('markdown.js')};
-            return {json.dumps([t for _, t in SLOW])}.map((text) => {{
+            return {json.dumps(texts)}.map((text) => {{
               const start = performance.now(), box = document.createElement('div');
               renderMarkdown(box, text);
               return performance.now() - start; }}); }})()""")
-        for (name, _), ms in zip(SLOW, times):
+    with Stub(say("x")) as s, opened(s) as page:
+        for (name, text), ms in zip(SLOW, times(page, [t for _, t in SLOW])):
+            if ms > 3000:  # on a busy machine, once more
+                ms = times(page, [text])[0]
             assert ms < 3000, (name, ms)
 
 
@@ -405,11 +408,12 @@ def test_reasoning_tools_progress():
     with Stub(answer) as s, opened(s) as page:
         send(page, "Weather?", wait=False)
         page.wait("document.querySelector('progress')?.value === 512")
+        page.js("document.querySelector('.reasoning').open = true")
         assert "512 of 2048" in page.text(".progress")
         go.append(1)
         page.wait(DONE)
         assert page.js("document.querySelector('.progress').hidden")
-        assert page.js("document.querySelector('.reasoning').open") is False
+        assert page.js("document.querySelector('.reasoning').open"), "what was unfolded stays so"
         assert page.text(".reasoning em") == "think"
         assert page.text(".call summary") == "Tool call: weather"
         assert page.text(".call pre") == '{\n  "city": "<b>Bern</b>"\n}'
@@ -508,6 +512,9 @@ def test_keeping():
             "c": {"id": "c", "parent": None, "role": "system", "content": "x"},
             "d": {"id": "d", "parent": None, "role": "user", "content": "in",
                   "images": [{"url": "https://127.0.0.1:9/x.png"}]}}}
+        left = page.js(f"{module('tree.js')}.then((t) => Object.keys(t.importText(JSON.stringify("
+                       f"{{format: t.FORMAT, version: 1, conversations: [{json.dumps(loop)}]}}))[0].nodes))")
+        assert left == ["d"], left
         kept["conversations"].append(loop)
         with open(path, "w") as f:
             json.dump(kept, f)
