@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "server/json_depth.h"
 #include "server/listen.h"
 
@@ -733,6 +734,25 @@ static enum mxc_code read_pem(struct mxc_front *http, struct mxc_err *err) {
 
 static const char tls_versions[] = "NORMAL:-VERS-TLS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
+/* Percent-decoding that leaves %00 as it stands: a NUL would cut the path short. */
+static size_t unescape(void *user, struct MHD_Connection *connection, char *text) {
+    (void)user;
+    (void)connection;
+    char *to = text;
+    for (const char *from = text; *from; from++) {
+        int high = from[0] == '%' ? mxc_hex_digit(from[1]) : -1;
+        int low = high >= 0 ? mxc_hex_digit(from[2]) : -1;
+        if (low < 0 || (!high && !low)) {
+            *to++ = *from;
+            continue;
+        }
+        *to++ = (char)(high << 4 | low);
+        from += 2;
+    }
+    *to = 0;
+    return (size_t)(to - text);
+}
+
 static enum mxc_code start(struct mxc_front *http, struct mxc_err *err) {
     const struct mxc_server_options *o = &http->server->options;
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
@@ -753,10 +773,10 @@ static enum mxc_code start(struct mxc_front *http, struct mxc_err *err) {
                                              (char *)(uintptr_t)tls_versions};
     }
     items[n] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
-    http->daemon =
-        MHD_start_daemon(flags, 0, NULL, NULL, on_request, http, MHD_OPTION_ARRAY, items,
-                         MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
-                         MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_END);
+    http->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_request, http, MHD_OPTION_ARRAY, items,
+                                    MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
+                                    MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,
+                                    MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_END);
     if (!http->daemon)
         return mxc_err_set(err, MXC_E_IO, "%s: the HTTP daemon cannot be started%s",
                            http->listener.text,

@@ -11,6 +11,7 @@
 
 /* The manifest's tolerance for f32 arithmetic, of logits and of layer norms. */
 static const double tolerance = 1e-4;
+static const double fast_tolerance = 0.05;
 
 enum { MAX_TOKENS = 512, N_BLOCKS = 64 };
 
@@ -145,6 +146,54 @@ static void check_level(const struct checkpoint *c, enum mxc_cpu_level level) {
     assert_true(worst[1] <= tolerance);
 }
 
+/* Logits in fast, with int8 activations on quantised weights: within 0.05 of the largest, as the
+ * goldens' manifest allows for the GGUF folders. */
+static void check_fast(const struct checkpoint *c, enum mxc_cpu_level level) {
+    struct mxc_err err;
+    struct runner r;
+    double worst = 0;
+    assert_int_equal(mxc_cpu_mask(level, &err), MXC_OK);
+    struct runner_options options = {.threads = 2,
+                                     .precision = MXC_PRECISION_FAST,
+                                     .max_rows = MAX_TOKENS,
+                                     .n_blocks = N_BLOCKS,
+                                     .stride = 1};
+    runner_open(&r, c->graph, c->weights, &options);
+    for (int32_t i = 0; i < checkpoint_cases(c); i++) {
+        struct golden_case g;
+        checkpoint_case(c, i, &g);
+        size_t vocab = (size_t)c->graph->vocab;
+        float *logits = calloc((size_t)g.n_ids * vocab, sizeof *logits);
+        assert_non_null(logits);
+        runner_chunks(&r, g.ids, g.n_ids, 0, logits);
+        worst = fmax(worst, worst_logit(&g, logits, vocab));
+        free(logits);
+        golden_case_fini(&g);
+    }
+    runner_close(&r);
+    print_message("%-32s %-7s fast: logits %.1e\n", c->name, mxc_cpu_level_name(level), worst);
+    assert_true(worst <= fast_tolerance);
+}
+
+static void test_fast(void **state) {
+    (void)state;
+    char(*names)[CHECKPOINT_MAX_NAME];
+    int32_t n = checkpoint_list(&names), n_checked = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (strncmp(names[i], "llama_gguf_", 11) != 0)
+            continue;
+        struct checkpoint c;
+        checkpoint_open(&c, names[i]);
+        for (int level = 0; level <= (int)mxc_cpu_best(); level++)
+            if (!CHECKPOINT_SAMPLE || i % ((int)mxc_cpu_best() + 1) == level)
+                check_fast(&c, (enum mxc_cpu_level)level);
+        checkpoint_close(&c);
+        n_checked++;
+    }
+    assert_int_equal(n_checked, 11);
+    free(names);
+}
+
 static void test_all(void **state) {
     (void)state;
     char(*names)[CHECKPOINT_MAX_NAME];
@@ -162,6 +211,6 @@ static void test_all(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all), cmocka_unit_test(test_fast)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,8 @@ static void routes_are_found(void **state) {
     static const char *const none[] = {"",         "/x",          "/v1",    "/v1/models/",
                                        "/health/", "/v1/modelsx", "health", "/v1//models"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
-        assert_null(mxc_route_find("GET", none[i], allow, tail));
+        if (mxc_route_find("GET", none[i], allow, tail))
+            fail_msg("there is a route for \"%s\"", none[i]);
         assert_string_equal(allow, "");
     }
     char long_path[600] = "/v1/models/";
