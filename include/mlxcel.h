@@ -143,6 +143,24 @@ MLXCEL_API mlxcel_status mlxcel_model_estimate(const char *path,
                                                struct mlxcel_memory *memory,
                                                struct mlxcel_error *error);
 
+/* What one picture of a size costs a model that sees: MLXCEL_UNSUPPORTED for another. */
+struct mlxcel_image_cost {
+    int32_t width, height; /* after resizing; of one tile, for models that cut pictures */
+    int32_t tiles, tokens; /* tokens: in the prompt, marks around the picture included */
+    int64_t patches;       /* that the vision tower works on */
+    uint64_t bytes;        /* while the tower runs, and of what it gives */
+};
+/* width, height: 1 to 1048576, at most 64 Mi pixels; max_pixels: after resizing, 0: the model's. */
+MLXCEL_API mlxcel_status mlxcel_image_estimate(const char *path,
+                                               const struct mlxcel_model_options *options,
+                                               int32_t width, int32_t height, int64_t max_pixels,
+                                               struct mlxcel_image_cost *cost,
+                                               struct mlxcel_error *error);
+/* The model as a list of ops, and of the vision tower if there is one, for people and tests; the
+ * weights are only looked at. *text is released by mlxcel_free. */
+MLXCEL_API mlxcel_status mlxcel_model_graph(const char *path, char **text,
+                                            struct mlxcel_error *error);
+
 /* ---- text */
 
 enum {

@@ -1,6 +1,8 @@
 /* Public models: opening, facts, memory estimate. */
+#define _GNU_SOURCE
 #include "api/api.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -173,6 +175,71 @@ mlxcel_status mlxcel_model_estimate(const char *path, const struct mlxcel_model_
                                      .kv_per_token = e.kv_per_token,
                                      .available = mxc_memory_available()};
     memory->fits = !memory->available || memory->total <= memory->available;
+    return MLXCEL_OK;
+}
+
+mlxcel_status mlxcel_image_estimate(const char *path, const struct mlxcel_model_options *options,
+                                    int32_t width, int32_t height, int64_t max_pixels,
+                                    struct mlxcel_image_cost *cost, struct mlxcel_error *error) {
+    struct mlxcel_model_options o;
+    struct mxc_load_options load;
+    struct mxc_checkpoint *c = NULL;
+    struct mxc_vision_cost found;
+    uint64_t bytes = 0;
+    struct mxc_err err;
+    mlxcel_model_options_init(&o);
+    if (options)
+        o = *options;
+    if (width < 1 || height < 1 || width > MXC_IMAGE_MAX_SIDE || height > MXC_IMAGE_MAX_SIDE ||
+        (uint64_t)width * (uint64_t)height > MXC_IMAGE_MAX_PIXELS || max_pixels < 0)
+        return mxc_api_error(error, MXC_E_ARG, "a picture of %d x %d, at most %lld pixels", width,
+                             height, (long long)max_pixels);
+    const struct mxc_vision_budget budget = {.max_pixels = max_pixels};
+    enum mxc_code code = check_options(&o, &err);
+    if (!code) {
+        load_options(&o, &load);
+        code = mxc_checkpoint_open(path, &c, &err);
+    }
+    if (!code)
+        code = mxc_checkpoint_picture(c, &load, width, height, &budget, &found, &bytes, &err);
+    mxc_checkpoint_close(c);
+    if (code)
+        return mxc_api_fail(&err, error);
+    *cost = (struct mlxcel_image_cost){.width = found.width,
+                                       .height = found.height,
+                                       .tiles = found.n_tiles,
+                                       .tokens = found.n_tokens,
+                                       .patches = found.n_patches,
+                                       .bytes = bytes};
+    return MLXCEL_OK;
+}
+
+static ssize_t write_to_buf(void *cookie, const char *bytes, size_t n) {
+    return mxc_buf_append(cookie, bytes, n) ? (ssize_t)n : 0;
+}
+
+mlxcel_status mlxcel_model_graph(const char *path, char **text, struct mlxcel_error *error) {
+    enum { MOST = 1 << 28 };
+    struct mxc_checkpoint *c = NULL;
+    struct mxc_buf buf;
+    struct mxc_err err;
+    if (mxc_checkpoint_open(path, &c, &err))
+        return mxc_api_fail(&err, error);
+    mxc_buf_init(&buf, MOST);
+    FILE *out = fopencookie(&buf, "w", (cookie_io_functions_t){.write = write_to_buf});
+    bool ok = out != NULL;
+    if (out) {
+        mxc_graph_print(c->graph, out);
+        if (c->vision)
+            mxc_graph_print(mxc_vision_tower(c->vision), out);
+        ok = !fclose(out) && !buf.failed;
+    }
+    char *copy = ok ? mxc_buf_take(&buf) : NULL;
+    mxc_buf_fini(&buf);
+    mxc_checkpoint_close(c);
+    if (!copy)
+        return mxc_api_fail((mxc_err_nomem(&err), &err), error);
+    *text = copy;
     return MLXCEL_OK;
 }
 

@@ -21,7 +21,10 @@
 struct inspect {
     struct mxc_model_args model_args;
     int64_t context, batch;
-    bool json, tensors;
+    bool json, tensors, graph;
+    const char *image_size;
+    struct mlxcel_image_cost image; /* width 0: not asked for, or the model does not see */
+    bool sees;
     char *path;
     struct mxc_config *config;
     struct mxc_weights *weights;
@@ -143,6 +146,13 @@ static int print_json(const struct inspect *s) {
         (void)json_object_set_new(o, "refused", mxc_term_json(s->refused.message));
     else if (o)
         (void)json_object_set_new(o, "memory", memory_json(s));
+    if (o && s->sees)
+        (void)json_object_set_new(o, "vision",
+                                  json_pack("{s:s, s:i, s:i, s:i, s:I, s:i, s:I}", "image_size",
+                                            s->image_size, "width", s->image.width, "height",
+                                            s->image.height, "tiles", s->image.tiles, "patches",
+                                            (json_int_t)s->image.patches, "tokens", s->image.tokens,
+                                            "bytes", (json_int_t)s->image.bytes));
     if (o)
         (void)json_object_set_new(o, "tensors", tensors_json(s->weights));
     return mxc_term_put_json(o);
@@ -200,6 +210,19 @@ static void print_memory(const struct inspect *s) {
                  mxc_term_size(m->available, b), m->fits ? "fits" : "does not fit");
 }
 
+static void print_vision(const struct inspect *s) {
+    const struct mlxcel_image_cost *v = &s->image;
+    char size[16];
+    if (!s->sees)
+        return;
+    (void)printf("%-22s pictures; one of %s is seen as %d x %d", "vision", s->image_size, v->width,
+                 v->height);
+    if (v->tiles > 1)
+        (void)printf(" in %d tiles", v->tiles);
+    (void)printf(": %" PRId64 " patches, %d tokens, %s\n", v->patches, v->tokens,
+                 mxc_term_size(v->bytes, size));
+}
+
 static void print_text(const struct inspect *s) {
     struct share shares[64];
     size_t n = storages(s->weights, shares, MXC_COUNT(shares));
@@ -220,8 +243,26 @@ static void print_text(const struct inspect *s) {
         (void)printf("cannot be run: %s\n", s->refused.message);
     else
         print_memory(s);
+    print_vision(s);
     if (s->tensors)
         print_tensors(s->weights);
+}
+
+/* What a picture costs: of the size that was asked for, else of 1024 x 768 when the model sees. */
+static int read_image(struct inspect *s, const struct mlxcel_model_options *options) {
+    struct mlxcel_error error;
+    int width = 1024, height = 768, end = 0;
+    if (s->image_size && (sscanf(s->image_size, "%dx%d%n", &width, &height, &end) != 2 ||
+                          s->image_size[end] || width < 1 || height < 1))
+        return mxc_term_usage("inspect", "--image-size: \"%s\" is not WIDTHxHEIGHT", s->image_size);
+    mlxcel_status status =
+        mlxcel_image_estimate(s->path, options, width, height, 0, &s->image, &error);
+    s->sees = !status;
+    if (status && s->image_size)
+        return mxc_term_fail(&error);
+    if (!s->image_size)
+        s->image_size = "1024x768";
+    return 0;
 }
 
 static int inspect(struct inspect *s, const struct mlxcel_model_options *options) {
@@ -233,9 +274,22 @@ static int inspect(struct inspect *s, const struct mlxcel_model_options *options
     if (!mlxcel_model_estimate(s->path, options, s->context, (int)s->batch, &s->memory,
                                &s->refused))
         s->refused.status = MLXCEL_OK;
+    int status = read_image(s, options);
+    if (status)
+        return status;
     if (s->json)
         return print_json(s);
     print_text(s);
+    return 0;
+}
+
+static int print_graph(const struct inspect *s) {
+    struct mlxcel_error error;
+    char *text = NULL;
+    if (mlxcel_model_graph(s->path, &text, &error))
+        return mxc_term_fail(&error);
+    (void)fputs(text, stdout);
+    mlxcel_free(text);
     return 0;
 }
 
@@ -248,6 +302,10 @@ static int run(int argc, char **argv) {
          "tokens of a sequence for the estimate (8192)", &s.context, 1, 1 << 30, NULL},
         {MXC_ARG_INT, "--batch", "N", "sequences for the estimate (1)", &s.batch, 1, 1024, NULL},
         {MXC_ARG_FLAG, "--tensors", NULL, "list every tensor", &s.tensors, 0, 0, NULL},
+        {MXC_ARG_FLAG, "--graph", NULL, "print the model as a list of ops, and nothing else",
+         &s.graph, 0, 0, NULL},
+        {MXC_ARG_TEXT, "--image-size", "WxH", "what a picture of that size costs a model that sees",
+         &s.image_size, 0, 0, NULL},
         {MXC_ARG_FLAG, "--json", NULL, "one JSON object", &s.json, 0, 0, NULL},
         {MXC_ARG_TEXT, "--precision", "P", "auto, exact or fast", &s.model_args.precision, 0, 0,
          NULL},
@@ -265,7 +323,7 @@ static int run(int argc, char **argv) {
     if (!status)
         status = mxc_options_resolve(&s.model_args, words[0], &s.path);
     if (!status)
-        status = inspect(&s, &options);
+        status = s.graph ? print_graph(&s) : inspect(&s, &options);
     mxc_weights_close(s.weights);
     mxc_config_close(s.config);
     mxc_mem_free(s.path);

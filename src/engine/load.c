@@ -275,6 +275,56 @@ enum mxc_code mxc_checkpoint_estimate(const struct mxc_checkpoint *checkpoint,
     return MXC_OK;
 }
 
+/* Bytes of the tower's run on a grey picture of that size, and of what it gives. */
+static enum mxc_code picture_bytes(const struct mxc_checkpoint *c,
+                                   const struct mxc_load_options *options,
+                                   const struct mxc_image *image,
+                                   const struct mxc_vision_budget *budget, uint64_t *bytes,
+                                   struct mxc_err *err) {
+    const struct mxc_graph *tower = mxc_vision_tower(c->vision);
+    struct mxc_plan_options plan_options = tower_options(options);
+    struct mxc_vision_picture picture;
+    const struct mxc_backend_ops *ops;
+    struct mxc_backend *backend = NULL;
+    struct mxc_plan *plan = NULL;
+    enum mxc_code code = mxc_vision_prepare(c->vision, image, budget, &picture, err);
+    if (code)
+        return code;
+    if (!(code = open_backend(options, &ops, &backend, err)) &&
+        !(code = ops->compile(backend, tower, c->weights, &plan_options, &plan, err))) {
+        *bytes = ops->tower_bytes(plan, &picture.input) +
+                 (uint64_t)picture.cost.n_features * (uint64_t)tower->vocab * sizeof(float);
+        ops->plan_free(plan);
+    }
+    if (backend)
+        ops->close(backend);
+    mxc_vision_picture_fini(&picture);
+    return code;
+}
+
+enum mxc_code mxc_checkpoint_picture(const struct mxc_checkpoint *c,
+                                     const struct mxc_load_options *options, int32_t width,
+                                     int32_t height, const struct mxc_vision_budget *budget,
+                                     struct mxc_vision_cost *cost, uint64_t *bytes,
+                                     struct mxc_err *err) {
+    struct mxc_vision_budget own;
+    struct mxc_image image;
+    if (!c->vision)
+        return mxc_err_set(err, MXC_E_UNSUPPORTED, "the model does not see pictures");
+    mxc_vision_default_budget(c->vision, &own);
+    if (budget && budget->min_pixels)
+        own.min_pixels = budget->min_pixels;
+    if (budget && budget->max_pixels)
+        own.max_pixels = budget->max_pixels;
+    enum mxc_code code = mxc_vision_measure(c->vision, width, height, &own, cost, err);
+    if (code || (code = mxc_image_init(width, height, &image, err)))
+        return code;
+    memset(image.rgb, 128, (size_t)width * (size_t)height * 3);
+    code = picture_bytes(c, options, &image, &own, bytes, err);
+    mxc_image_fini(&image);
+    return code;
+}
+
 /* Blocks for that many tokens in all; window blocks are bounded by the number of sequences. */
 static void blocks_for_tokens(const struct mxc_model *model, int32_t context, int32_t n_sequences,
                               int64_t tokens, int32_t n_blocks[MXC_N_KV_KINDS]) {

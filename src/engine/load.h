@@ -90,6 +90,15 @@ enum mxc_code mxc_checkpoint_estimate(const struct mxc_checkpoint *checkpoint,
                                       const struct mxc_load_options *options, int32_t context,
                                       int32_t batch, struct mxc_memory_estimate *estimate,
                                       struct mxc_err *err) MXC_MUST;
+/* What one picture of width x height takes: its cost in patches and tokens, and bytes (the tower's
+ * activations while it runs, and its features). budget: NULL for the model's default. The tower is
+ * compiled for it. MXC_E_UNSUPPORTED: the model does not see. */
+enum mxc_code mxc_checkpoint_picture(const struct mxc_checkpoint *checkpoint,
+                                     const struct mxc_load_options *options, int32_t width,
+                                     int32_t height, const struct mxc_vision_budget *budget,
+                                     struct mxc_vision_cost *cost, uint64_t *bytes,
+                                     struct mxc_err *err) MXC_MUST;
+
 /* Blocks for an engine on the model: for n_sequences of context tokens, or for kv_tokens tokens in
  * all when that is not 0 and less; never more than budget_bytes (0: half of what is available, or
  * what one sequence of the load options' context takes, if that is more).

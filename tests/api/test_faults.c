@@ -86,7 +86,7 @@ out:
     mlxcel_engine_free(engine);
     mlxcel_model_close(model);
     if (status && status != MLXCEL_NO_MEMORY)
-        (void)snprintf(text, MAX_TEXT, "%s: %s", mlxcel_status_name(status), error.message);
+        (void)snprintf(text, MAX_TEXT, "%s: %.400s", mlxcel_status_name(status), error.message);
     return status;
 }
 
