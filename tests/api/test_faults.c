@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TEXT = 512 };
+enum { MAX_TEXT = 1024 };
 
 struct kind {
     const char *path; /* below tests/data/golden */
