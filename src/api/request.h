@@ -9,8 +9,8 @@ struct mxc_api_prompt {
     int32_t *ids; /* owned */
     int32_t n_ids;
     struct mxc_pictures *pictures; /* owned, or NULL */
-    bool no_split; /* reasoning is not looked for */
-    bool inside;   /* the prompt ends inside a thought */
+    bool no_split;                 /* reasoning is not looked for */
+    bool inside;                   /* the prompt ends inside a thought */
 };
 
 /* Exactly one of ids, prompt and messages_json. */

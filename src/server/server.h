@@ -36,7 +36,7 @@ struct mxc_server_options {
     size_t max_stream_bytes; /* what a reader may lag behind before it is cut off */
     int ping_ms;             /* SSE comment while nothing else is sent; 0: none */
     bool no_metrics, no_slots;
-    bool reasoning_inline; /* thoughts stay in the answer, marks included */
+    bool reasoning_inline;     /* thoughts stay in the answer, marks included */
     const char *state_dir;     /* where responses are stored; NULL: they are not */
     uint64_t max_stored_bytes; /* of all of them */
     mxc_log_line_fn *warn;     /* what the operator should know; NULL: nobody listens */

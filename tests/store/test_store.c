@@ -157,16 +157,14 @@ static void hf_cache(void **state) {
     (void)snprintf(link_name, sizeof link_name, "%s/hf/models--o--n/snapshots/abc/%s", root,
                    "model-2.safetensors");
     assert_int_equal(symlink(target, link_name), 0);
-    check("o/n", "hf/models--o--n/snapshots/abc", "o/n", MXC_MODEL_SAFETENSORS,
-          MXC_PLACE_HF_CACHE);
+    check("o/n", "hf/models--o--n/snapshots/abc", "o/n", MXC_MODEL_SAFETENSORS, MXC_PLACE_HF_CACHE);
     put("store/o/n/config.json", "{}");
     put("store/o/n/m.safetensors", "x");
     check("o/n", "store/o/n", "o/n", MXC_MODEL_SAFETENSORS, MXC_PLACE_STORE);
     /* rm never touches the cache */
     assert_int_equal(mxc_store_remove(store, "o/n", NULL, NULL), MXC_OK);
     assert_int_equal(mxc_store_remove(store, "o/n", NULL, NULL), MXC_E_NOT_FOUND);
-    check("o/n", "hf/models--o--n/snapshots/abc", "o/n", MXC_MODEL_SAFETENSORS,
-          MXC_PLACE_HF_CACHE);
+    check("o/n", "hf/models--o--n/snapshots/abc", "o/n", MXC_MODEL_SAFETENSORS, MXC_PLACE_HF_CACHE);
     put("hf/models--o--n/refs/main", "../../../store");
     check_bad("o/n", MXC_E_NOT_FOUND, "no model");
 }
