@@ -65,7 +65,7 @@ check "prompt too long" 1 'context' -- "$mlxcel" generate "$llama" -c 16 -n 4 --
     -p "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
 check "prompt from a pipe" 0 '"completion_tokens":2' -- \
     bash -c "'$mlxcel' generate '$llama' -f <(echo Hello) -n 2 --temp 0 --json"
-check "pictures are refused" 1 'sees pictures' -- "$mlxcel" run "$llama" -p x --image cat.jpg
+check "pictures are refused" 1 'sees no pictures' -- "$mlxcel" run "$llama" -p x --image cat.jpg
 check "bad precision" 2 'exact or fast' -- "$mlxcel" generate "$llama" -p x --precision half
 check "bad backend" 1 'cpu' -- "$mlxcel" generate "$llama" -p x --backend tpu
 check "bad logit bias" 2 'ID\+X' -- "$mlxcel" generate "$llama" -p x -l abc

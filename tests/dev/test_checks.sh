@@ -94,8 +94,8 @@ expect words 'docs/a.md:1: a path outside'
 put dev "curl https://py""pi.org/simple\n"
 expect words 'dev:1: the host of a package registry'
 
-for i in 1 2 3 4 5 6; do head -c 8000000 /dev/zero >"$dir/tests/data/$i"; done
-expect data 'tests/data:1: 48.0 MB in all'
+for i in 1 2 3 4 5 6; do head -c 12000000 /dev/zero >"$dir/tests/data/$i"; done
+expect data 'tests/data:1: 72.0 MB in all'
 
 put src/base/a.c 'int x;\n'
 expect heads 'src/base/a.c:1: does not open with a comment'

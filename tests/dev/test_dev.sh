@@ -18,8 +18,10 @@ tool() { # NAME SCRIPT
 }
 
 # A copy, so that logs and builds of the test do not touch the tree.
-mkdir -p "$dir/bin" "$dir/tree"
+clients=tests/server/clients
+mkdir -p "$dir/bin" "$dir/tree/$clients"
 cp "$source/dev" "$dir/tree/dev"
+cp "$source/$clients/requirements.txt" "$dir/tree/$clients"
 dev=$dir/tree/dev
 
 out=$("$dev") || fail "no verb: status $?"
@@ -43,6 +45,7 @@ tool dpkg-query 'shift 2; for p in "$@"; do
     case $p in gcc | cmake) ;; *) echo "$p installed" ;; esac
 done'
 tool apt-get 'echo "apt-get $*" >>"'"$dir"'/calls"'
+tool python3 'echo "$*" >>"'"$dir"'/python"; [ "$2" != venv ] || mkdir -p "$4"'
 out=$(PATH=$dir/bin:$PATH "$dev" build 2>&1 </dev/null)
 [ $? -eq 1 ] || fail "no root: status is not 1"
 grep -qF '    apt-get update && apt-get install -y --no-install-recommends gcc cmake' <<<"$out" ||
@@ -57,9 +60,16 @@ done'
 out=$(PATH=$dir/bin:$PATH "$dev" setup 2>&1 </dev/null) || fail "setup: status $?: $out"
 [ "$(cat "$dir/calls")" = "apt-get update
 apt-get install -y --no-install-recommends gcc" ] || fail "setup called: $(cat "$dir/calls")"
+grep -q -- "--require-hashes -r $clients/requirements.txt" "$dir/python" ||
+    fail "setup called python3: $(cat "$dir/python")"
 : >"$dir/calls"
+: >"$dir/python"
 PATH=$dir/bin:$PATH "$dev" setup >/dev/null 2>&1 </dev/null || fail "setup again: status $?"
 [ ! -s "$dir/calls" ] || fail "setup again called apt"
+[ ! -s "$dir/python" ] || fail "setup again installed the clients"
+echo "# changed" >>"$dir/tree/$clients/requirements.txt"
+PATH=$dir/bin:$PATH "$dev" setup >/dev/null 2>&1 </dev/null || fail "setup, new clients: status $?"
+[ -s "$dir/python" ] || fail "setup did not install new clients"
 rm "$dir/calls"
 tool apt-get 'echo "no such package"; exit 100'
 out=$(PATH=$dir/bin:$PATH "$dev" setup 2>&1 </dev/null)
