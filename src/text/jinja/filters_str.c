@@ -180,8 +180,11 @@ FILTER(f_indent) {
 
 FILTER(f_truncate) {
     int64_t length = 255, leeway = 5;
-    struct mxc_jstr dots = {.p = "...", .len = 3, .n_cp = 3}, *end = &dots, *s;
+    struct mxc_jval dots;
     (void)rest;
+    if (!mxc_j_text(run, "...", &dots))
+        return false;
+    struct mxc_jstr *end = dots.u.s, *s;
     if (!mxc_j_arg_int(run, a[1], &length) || !mxc_j_arg_str(run, a[3], &end) ||
         (is_given(a[4]) && !mxc_j_arg_int(run, a[4], &leeway)))
         return false;

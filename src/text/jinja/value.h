@@ -273,6 +273,7 @@ bool mxc_j_str_new(struct mxc_jrun *run, const char *p, size_t len, bool user,
 /* Bytes [offset, offset + len) of s, shared. */
 bool mxc_j_str_part(struct mxc_jrun *run, const struct mxc_jstr *s, size_t offset, size_t len,
                     struct mxc_jval *out);
+/* The other one itself where one is empty: both live as long as the run. */
 bool mxc_j_str_concat(struct mxc_jrun *run, struct mxc_jstr *a, struct mxc_jstr *b,
                       struct mxc_jval *out);
 size_t mxc_j_str_count(struct mxc_jstr *s);                   /* code points */
