@@ -143,6 +143,7 @@ d|items|list, {'a': 1}|items|list
 '1.5'|float, 'x'|float, 'x'|float(2.5), 3|float, '1e3'|float, none|float, ' 2 '|float, 'inf'|float, 'nan'|float
 -3|abs, -2.5|abs, 2.5|round, 3.5|round, 2.675|round(2), 42|round, 42.55|round(1, 'floor'), 42.51|round(1, 'ceil'), -1.5|round, 1234.5|round(-2), 7|round(0, 'ceil'), 1e25|round
 'foo bar baz qux'|truncate(9), 'foo bar baz qux'|truncate(9, true), 'foo bar baz qux'|truncate(11), 'foo bar baz qux'|truncate(11, false, '…', 0), uni|truncate(8, true, '', 0)
+'abcdefghij'|truncate(3, leeway=0), ('abcdefghij'|truncate(3, leeway=0)) ~ 'x'
 'a b  c_d é'|wordcount, lines|indent, lines|indent(2, true), lines|indent(2, blank=true), lines|indent('> ', first=true), 'x'|indent
 'The quick brown fox jumps over the lazy dog'|wordwrap(12), 'averyveryverylongword x'|wordwrap(5), 'averylong x'|wordwrap(5, false), 'a\nb c'|wordwrap(1), 'well-known fact-based'|wordwrap(8)
 html|e, html|escape, html|forceescape, html|safe, html|e|e, html|striptags, (html|safe) ~ '<', (html|safe) + '<', '<' + ('&'|safe), html|e|upper, (html|safe)|replace('<', '['), (html|safe).replace('x', '<')
