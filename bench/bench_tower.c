@@ -145,9 +145,10 @@ static enum mxc_code run(struct mxc_plan *plan, int32_t n, int layers, double pe
     }
     struct mxc_tower_input input = {
         .rows = rows, .n_rows = {n}, .index = {index}, .range = {range}};
+    int32_t merged = n / MERGE;
     double matrices = (double)n * layers * WIDTH * (4.0 * WIDTH + 2.0 * FFN) +
                       (double)n * PATCH * WIDTH +
-                      (double)(n / MERGE) * MERGE * WIDTH * (MERGE * WIDTH + OUT);
+                      (double)merged * MERGE * WIDTH * (MERGE * WIDTH + OUT);
     double macs = matrices + (double)n * n * 2 * WIDTH * layers;
     double best = 1e9, best_cpu = 1e9;
     for (int i = 0; i < 3; i++) {
@@ -196,7 +197,7 @@ int main(int argc, char **argv) {
     enum mxc_code code = mxc_graph_new("qwen2_vl", &g, &err);
     if (code || (code = mxc_graph_finish(g, build(g, layers), &err)) ||
         (code = open_weights(g, &weights, &err)) ||
-        (code = ops->open(&(struct mxc_backend_options){threads}, &backend, &err)) ||
+        (code = ops->open(&(struct mxc_backend_options){.n_threads = threads}, &backend, &err)) ||
         (code = ops->compile(backend, g, weights, &options, &plan, &err)) ||
         (code = mxc_backend_cpu_limits(threads, &limits, &err)))
         goto out;

@@ -174,9 +174,10 @@ int32_t mxc_tower_attention(const struct mxc_tower_build *t, int32_t x, int32_t 
         (void)snprintf(full, sizeof full, "%s.%s", name, apart[spelling][i]);
         parts[n++] = part(t, full, t->hidden, t->hidden);
     }
+    int32_t head_dim = t->hidden / t->heads;
     struct mxc_attend_attr attr = {.n_heads = t->heads,
-                                   .head_dim = t->hidden / t->heads,
-                                   .scale = (float)(1 / sqrt((double)(t->hidden / t->heads))),
+                                   .head_dim = head_dim,
+                                   .scale = (float)(1 / sqrt((double)head_dim)),
                                    .rope = t->rope,
                                    .positions = t->positions,
                                    .range = t->range};

@@ -27,7 +27,8 @@ static void stage_open(struct stage *s, enum tower_model model) {
     struct mxc_err err;
     assert_int_equal(mxc_cpu_mask(mxc_cpu_best(), &err), MXC_OK);
     tower_model(&s->m, model, MXC_ST_F32);
-    assert_int_equal(ops->open(&(struct mxc_backend_options){2}, &s->backend, &err), MXC_OK);
+    assert_int_equal(ops->open(&(struct mxc_backend_options){.n_threads = 2}, &s->backend, &err),
+                     MXC_OK);
     struct mxc_plan_options options = {.precision = MXC_PRECISION_EXACT};
     assert_int_equal(ops->compile(s->backend, s->m.graph, s->m.weights, &options, &s->plan, &err),
                      MXC_OK);
@@ -219,7 +220,8 @@ static void not_compiled(int32_t (*build)(struct mxc_graph *g), const char *mess
     struct mxc_err err = {0};
     assert_int_equal(mxc_graph_new("odd", &g, NULL), MXC_OK);
     mini_open(&m, g, build(g), MXC_ST_F32);
-    assert_int_equal(ops->open(&(struct mxc_backend_options){1}, &backend, &err), MXC_OK);
+    assert_int_equal(ops->open(&(struct mxc_backend_options){.n_threads = 1}, &backend, &err),
+                     MXC_OK);
     struct mxc_plan_options options = {.max_rows = 4, .max_out = 4, .max_spans = 1};
     assert_int_equal(ops->compile(backend, m.graph, m.weights, &options, &plan, &err),
                      MXC_E_UNSUPPORTED);

@@ -20,13 +20,13 @@ static size_t n_pieces;
 static char bytes[256];
 
 enum { EOS = 0, N_FIRST = 1 };
-#define DSML_CLOSE                                                                                 \
-    "</\xEF\xBD\x9C"                                                                               \
-    "DSML\xEF\xBD\x9Cparameter>\n"
+/* Two strings: \x9CD would be another letter. */
+static const char dsml_close[] = "</\xEF\xBD\x9C"
+                                 "DSML\xEF\xBD\x9Cparameter>\n";
 /* They bring a text to its end. */
 static const char *const closers[] = {"</parameter>\n",
                                       "</arg_value>\n",
-                                      DSML_CLOSE,
+                                      dsml_close,
                                       "<|\"|>",
                                       "</function>",
                                       "</tool_call>",

@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include "base/mem.h"
+#include "folder.h"
 #include "server/server.h"
 
 #include <arpa/inet.h>
@@ -54,10 +55,8 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     struct fixture *f = *state;
-    char command[128];
     mxc_server_close(f->server);
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", f->state);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(folder_remove(f->state), 0);
     mxc_host_free(f->host);
     free(f);
     return 0;

@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include "base/mem.h"
+#include "folder.h"
 #include "server/responses_store.h"
 
 #include <fcntl.h>
@@ -54,10 +55,8 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     struct fixture *f = *state;
-    char command[128];
     mxc_response_store_close(f->store);
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", f->folder);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(folder_remove(f->folder), 0);
     free(f);
     return 0;
 }

@@ -128,9 +128,9 @@ static void column_i(const struct mxc_packed *w, const uint8_t *data, const stru
         const uint16_t *f = (const uint16_t *)(const void *)(b + code_bytes);
         size_t cell = c0 * cells + k / MXC_CELL_I8 * width + ci;
         const int8_t *x = v->codes + cell * MXC_CELL_I8 + k % MXC_CELL_I8;
-        int32_t dot[S];
+        int32_t dot[S], piece_sum = sum[k / piece * width + ci];
         for (int r = 0; r < S; r++)
-            dot[r] = sum[k / piece * width + ci] * w->zero_point;
+            dot[r] = piece_sum * w->zero_point;
         b += k % group * of_one;
         if (w->layout == MXC_LAYOUT_N4)
             dot_n4(b, w->table, piece, x, dot);
@@ -139,8 +139,7 @@ static void column_i(const struct mxc_packed *w, const uint8_t *data, const stru
         for (int r = 0; r < S; r++)
             acc[r] += (w->bf16_scales ? mxc_bf16_to_f32(f[r]) : mxc_f16_to_f32(f[r])) *
                       ((float)dot[r] * v->scale[cell]);
-        float scaled =
-            group == 16 ? v->scale[cell] * (float)sum[k / piece * width + ci] : v->scaled32[cell];
+        float scaled = group == 16 ? v->scale[cell] * (float)piece_sum : v->scaled32[cell];
         for (int r = 0; w->affine && r < S; r++)
             acc[r] -= mxc_f16_to_f32(f[S + r]) * scaled;
     }
