@@ -63,8 +63,27 @@ struct mxc_out {
     void *tap_user;
 };
 
+/* What goes into dots on an OpenXLA device. Sums, norms, softmax and RoPE are f32 in all of them.
+ */
+enum mxc_xla_precision {
+    MXC_XLA_PRECISION_AUTO, /* f32, or what the device is made for */
+    MXC_XLA_PRECISION_F32,
+    MXC_XLA_PRECISION_F16,
+    MXC_XLA_PRECISION_BF16
+};
+
+/* Of the "xla" backend; the others take no notice. Text is borrowed for the call of open. */
+struct mxc_xla_options {
+    const char *plugin;    /* path of a PJRT plugin; NULL or "": none is known */
+    const char *cache_dir; /* folder of compiled programs; NULL or "": none are kept */
+    uint64_t cache_bytes;  /* at most, in that folder; 0: the backend's own bound */
+    int n_devices;         /* a model's parts lie on; 0: one */
+    enum mxc_xla_precision precision;
+};
+
 struct mxc_backend_options {
     int n_threads; /* 0: one per core */
+    struct mxc_xla_options xla;
 };
 
 struct mxc_plan_options {
@@ -81,6 +100,18 @@ struct mxc_plan_memory {
     uint64_t weights_bytes, activation_bytes;
     uint64_t
         kv_block_bytes[MXC_N_KV_KINDS]; /* one block of every layer of the kind; 0: kind unused */
+};
+
+/* What a plan made of one matrix, for people. */
+struct mxc_plan_matrix {
+    const char *name, *storage; /* of the weight; of its numbers in the file. Borrowed */
+    const char *kernel;         /* "matmul_i4" */
+    char layout[32];            /* "I4 g32 affine" */
+    int64_t rows, columns;      /* of one slice */
+    int32_t slices, used;       /* experts, heads: how many a row is multiplied with */
+    uint64_t bytes;             /* packed, of all slices */
+    uint8_t bits;               /* of what its products are made of: 8 (integers), 16 or 32 */
+    bool outputs_only;          /* only rows whose output is wanted are multiplied */
 };
 
 struct mxc_backend;
@@ -107,6 +138,8 @@ struct mxc_backend_ops {
     void (*plan_memory)(const struct mxc_plan *plan, struct mxc_plan_memory *memory);
     /* One line for people: ISA level, precision, layouts. Borrowed. */
     const char *(*plan_describe)(const struct mxc_plan *plan);
+    /* The plan's index-th matrix; false: there is none. NULL: the backend does not tell. */
+    bool (*plan_matrix)(const struct mxc_plan *plan, int32_t index, struct mxc_plan_matrix *out);
     enum mxc_code (*state_new)(struct mxc_plan *plan, const int32_t n_blocks[MXC_N_KV_KINDS],
                                struct mxc_state **state, struct mxc_err *err);
     void (*state_free)(struct mxc_state *state);
@@ -145,6 +178,9 @@ struct mxc_backend_ops {
 };
 
 extern const struct mxc_backend_ops mxc_backend_cpu;
+#ifdef MLXCEL_XLA
+extern const struct mxc_backend_ops mxc_backend_xla;
+#endif
 
 /* What the processor can do, measured now on n_threads threads (0: one per core), a second or two;
  * 0: no such unit. */

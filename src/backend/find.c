@@ -6,12 +6,23 @@
 
 #include <string.h>
 
-static const struct mxc_backend_ops *const list[] = {&mxc_backend_cpu};
+static const struct mxc_backend_ops *const list[] = {
+    &mxc_backend_cpu,
+#ifdef MLXCEL_XLA
+    &mxc_backend_xla,
+#endif
+};
 
 enum mxc_code mxc_backend_find(const char *name, const struct mxc_backend_ops **ops,
                                struct mxc_err *err) {
     if (!name || !*name)
         name = list[0]->name;
+#ifndef MLXCEL_XLA
+    if (!strcmp(name, "xla"))
+        return mxc_err_set(err, MXC_E_CONFIG,
+                           "backend 'xla' is not in this build: rebuild with -DMLXCEL_XLA=ON "
+                           "-DMLXCEL_XLA_DEVICE_RUNTIME=ON");
+#endif
     char names[128] = "";
     size_t used = 0;
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {

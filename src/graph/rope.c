@@ -198,3 +198,16 @@ void mxc_rope_frequencies(const struct mxc_rope *r, int64_t length, float *inv_f
 bool mxc_rope_length_dependent(const struct mxc_rope *r) {
     return r->scaling == MXC_ROPE_DYNAMIC || r->scaling == MXC_ROPE_LONGROPE;
 }
+
+void mxc_rope_axes(const struct mxc_rope *r, uint8_t *axis) {
+    int half = r->dims / 2, next = 0;
+    for (int i = 0; i < half; i++)
+        axis[i] = 0;
+    for (int a = 0; a < MXC_MAX_ROPE_AXES; a++)
+        for (int i = 0; i < r->sections[a] && next < half; i++)
+            axis[next++] = (uint8_t)a;
+    for (int i = 0; r->sections_interleaved && i < half; i++) {
+        int a = i % MXC_MAX_ROPE_AXES;
+        axis[i] = (uint8_t)(i < MXC_MAX_ROPE_AXES * r->sections[a] ? a : 0);
+    }
+}

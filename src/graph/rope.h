@@ -42,6 +42,9 @@ struct mxc_rope {
  * `length` (only dynamic and longrope look at it). */
 void mxc_rope_frequencies(const struct mxc_rope *rope, int64_t length, float *inv_freq,
                           float *factor);
+/* The position axis that turns each pair ([dims / 2]): sections one after the other, or spread
+ * T H W T H W ...; 0 where there is one axis. */
+void mxc_rope_axes(const struct mxc_rope *rope, uint8_t *axis);
 /* Whether the frequencies depend on length. */
 bool mxc_rope_length_dependent(const struct mxc_rope *rope);
 

@@ -1,0 +1,2 @@
+/* Mini models for tests, as those of backend/ have them. */
+#include "../backend/mini.c"

@@ -1,0 +1,23 @@
+/* Where the CPU plugin of the tests is: see real_plugin.h. */
+#define _GNU_SOURCE
+#include "real_plugin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+const char *mxc_real_plugin(void) {
+#ifndef MLXCEL_XLA_DEVICE_RUNTIME
+    (void)fprintf(stderr, "skipped: this build has no device runtime\n");
+    return NULL;
+#else
+    static const char set_up[] = MXC_TEST_DATA "/../../build/xla/cpu.so";
+    const char *path = getenv("MLXCEL_XLA_PLUGIN");
+    if (path && *path)
+        return path;
+    if (!access(set_up, R_OK))
+        return set_up;
+    (void)fprintf(stderr, "skipped: no PJRT plugin (./dev setup gets one; MLXCEL_XLA_PLUGIN)\n");
+    return NULL;
+#endif
+}

@@ -1,0 +1,2 @@
+/* Runs sequences through a plan, as the tests of backend/ do. */
+#include "../backend/runner.c" /* NOLINT(bugprone-suspicious-include) */
