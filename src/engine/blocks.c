@@ -141,7 +141,8 @@ void mxc_blocks_reuse(struct mxc_blocks *blocks, struct mxc_table *table,
         if (used(blocks, k))
             table->n_blocks[k] = n_best;
     node = best;
-    for (int32_t b = n_best - 1; b >= 0; b--, node = prefix->nodes[node].parent)
+    for (int32_t b = n_best - 1; b >= 0; b--, node = prefix->nodes[node].parent) {
+        mxc_prefix_to_shelve(prefix, node, MXC_SHELVE_USED);
         for (int k = 0; k < MXC_N_KV_KINDS; k++) {
             if (!used(blocks, k))
                 continue;
@@ -152,6 +153,7 @@ void mxc_blocks_reuse(struct mxc_blocks *blocks, struct mxc_table *table,
             if (block >= 0)
                 mxc_pool_ref(&blocks->pools[k], block);
         }
+    }
     blocks->n_hit_tokens += (uint64_t)table->n_tokens;
 }
 
@@ -289,6 +291,8 @@ void mxc_blocks_commit(struct mxc_blocks *blocks, struct mxc_table *table,
         }
         mxc_prefix_use_one(prefix, node);
         share(blocks, table, b, node);
+        if ((b + 1) * MXC_KV_BLOCK <= source->n_prompt)
+            mxc_prefix_to_shelve(prefix, node, MXC_SHELVE_PROMPT);
         table->node = node;
         table->n_nodes++;
     }

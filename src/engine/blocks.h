@@ -41,6 +41,7 @@ struct mxc_block_source {
     /* Whether rows may be cut into [.., n) and [n, ..): not inside a both-ways image span. */
     bool (*may_cut)(void *user, int32_t n_tokens);
     void *user;
+    int32_t n_prompt; /* tokens that are worth a place on the shelf */
 };
 
 enum mxc_code mxc_blocks_init(struct mxc_blocks *blocks, const struct mxc_blocks_options *options,

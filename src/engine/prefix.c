@@ -35,6 +35,8 @@ enum mxc_code mxc_prefix_init(struct mxc_prefix *prefix, struct mxc_pool *pools,
     p.free_node = n_nodes ? 0 : -1;
     for (int32_t i = 0; i < n_nodes; i++)
         p.nodes[i].next = i + 1 < n_nodes ? i + 1 : -1;
+    for (int i = 0; i < 2; i++)
+        p.to_shelve[i].first = p.to_shelve[i].last = -1;
     *prefix = p;
     return MXC_OK;
 }
@@ -45,6 +47,18 @@ static uint64_t hash_of(int32_t parent, const struct mxc_block_key *key) {
     if (key->extra_bytes)
         h = mxc_hash_bytes(key->extra, key->extra_bytes, h);
     return h ^ h >> 32;
+}
+
+void mxc_prefix_digest(const uint8_t *parent, const struct mxc_block_key *key,
+                       uint8_t digest[MXC_BLAKE2B_BYTES]) {
+    static const uint8_t root[MXC_BLAKE2B_BYTES];
+    struct mxc_blake2b hash;
+    mxc_blake2b_init(&hash);
+    mxc_blake2b_add(&hash, parent ? parent : root, sizeof root);
+    mxc_blake2b_add(&hash, key->tokens, MXC_KV_BLOCK * sizeof *key->tokens);
+    if (key->extra_bytes)
+        mxc_blake2b_add(&hash, key->extra, key->extra_bytes);
+    mxc_blake2b_end(&hash, digest);
 }
 
 static int32_t *tokens_of(const struct mxc_prefix *prefix, int32_t node) {
@@ -91,7 +105,8 @@ static void remove_leaf(struct mxc_prefix *prefix, int32_t node) {
                 mxc_pool_uncache(&prefix->pools[k], n->blocks[k]);
         unlink_node(prefix, node);
         mxc_mem_free(n->extra);
-        *n = (struct mxc_prefix_node){.next = prefix->free_node};
+        *n = (struct mxc_prefix_node){.next = prefix->free_node,
+                                      .to_shelve = {n->to_shelve[0], n->to_shelve[1]}};
         prefix->free_node = node;
         prefix->n_live--;
         if (parent >= 0)
@@ -136,7 +151,11 @@ int32_t mxc_prefix_add(struct mxc_prefix *prefix, int32_t parent, const struct m
     prefix->free_node = n->next;
     uint64_t hash = hash_of(parent, key);
     int32_t *bucket = &prefix->buckets[hash & prefix->bucket_mask];
-    *n = (struct mxc_prefix_node){.parent = parent, .next = *bucket, .hash = hash};
+    *n = (struct mxc_prefix_node){.parent = parent,
+                                  .next = *bucket,
+                                  .hash = hash,
+                                  .to_shelve = {n->to_shelve[0], n->to_shelve[1]}};
+    mxc_prefix_digest(parent >= 0 ? prefix->nodes[parent].digest : NULL, key, n->digest);
     n->extra = extra;
     n->extra_bytes = key->extra_bytes;
     n->live = true;
@@ -225,6 +244,62 @@ void mxc_prefix_clear(struct mxc_prefix *prefix) {
             again = true;
         }
     }
+}
+
+int32_t mxc_prefix_by_digest(const struct mxc_prefix *prefix,
+                             const uint8_t digest[MXC_BLAKE2B_BYTES]) {
+    for (int32_t i = 0; i < prefix->n_nodes; i++)
+        if (prefix->nodes[i].live && !memcmp(prefix->nodes[i].digest, digest, MXC_BLAKE2B_BYTES))
+            return i;
+    return -1;
+}
+
+void mxc_prefix_to_shelve(struct mxc_prefix *prefix, int32_t node, enum mxc_shelve_list list) {
+    struct mxc_prefix_node *n = &prefix->nodes[node];
+    if (!prefix->has_shelf || n->shelved || n->to_shelve[list].in)
+        return;
+    n->to_shelve[list].in = true;
+    n->to_shelve[list].next = -1;
+    if (prefix->to_shelve[list].last >= 0)
+        prefix->nodes[prefix->to_shelve[list].last].to_shelve[list].next = node;
+    else
+        prefix->to_shelve[list].first = node;
+    prefix->to_shelve[list].last = node;
+}
+
+void mxc_prefix_to_shelve_next(struct mxc_prefix *prefix, int32_t node, enum mxc_shelve_list list) {
+    struct mxc_prefix_node *n = &prefix->nodes[node];
+    if (n->to_shelve[list].in)
+        return;
+    n->to_shelve[list].in = true;
+    n->to_shelve[list].next = prefix->to_shelve[list].first;
+    prefix->to_shelve[list].first = node;
+    if (prefix->to_shelve[list].last < 0)
+        prefix->to_shelve[list].last = node;
+}
+
+int32_t mxc_prefix_next_to_shelve(struct mxc_prefix *prefix, enum mxc_shelve_list list) {
+    int32_t node;
+    while ((node = prefix->to_shelve[list].first) >= 0) {
+        struct mxc_prefix_node *n = &prefix->nodes[node];
+        prefix->to_shelve[list].first = n->to_shelve[list].next;
+        if (prefix->to_shelve[list].first < 0)
+            prefix->to_shelve[list].last = -1;
+        n->to_shelve[list].in = false;
+        if (n->live && !n->shelved)
+            return node;
+    }
+    return -1;
+}
+
+int32_t mxc_prefix_forget(struct mxc_prefix *prefix, int32_t node) {
+    int32_t before = prefix->n_live;
+    while (node >= 0 && !prefix->nodes[node].n_children && !prefix->nodes[node].n_users) {
+        int32_t parent = prefix->nodes[node].parent;
+        remove_leaf(prefix, node);
+        node = parent >= 0 && prefix->nodes[parent].live ? parent : -1;
+    }
+    return before - prefix->n_live;
 }
 
 void mxc_prefix_fini(struct mxc_prefix *prefix) {

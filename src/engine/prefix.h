@@ -6,6 +6,7 @@
 #define MXC_ENGINE_PREFIX_H
 
 #include "backend/backend.h"
+#include "base/blake2b.h"
 #include "engine/pool.h"
 
 #include <stdbool.h>
@@ -27,7 +28,17 @@ struct mxc_prefix_node {
     uint8_t *extra;
     size_t extra_bytes;
     bool live;
+    bool shelved;                      /* a copy is on the shelf (shelf.h) */
+    uint8_t digest[MXC_BLAKE2B_BYTES]; /* of its text from the start: mxc_prefix_digest */
+    struct {
+        int32_t next;
+        bool in;
+    } to_shelve[2]; /* by enum mxc_shelve_list; survive the node: a place in a list is stale then */
 };
+
+/* Nodes that are to be copied to the shelf: those that a second request used, and those of a
+ * prompt. First in, first out. */
+enum mxc_shelve_list { MXC_SHELVE_USED, MXC_SHELVE_PROMPT };
 
 struct mxc_prefix {
     struct mxc_prefix_node *nodes;
@@ -37,6 +48,10 @@ struct mxc_prefix {
     uint32_t bucket_mask;
     uint64_t tick, n_evicted;
     struct mxc_pool *pools; /* [MXC_N_KV_KINDS], borrowed */
+    bool has_shelf;
+    struct {
+        int32_t first, last;
+    } to_shelve[2];
 };
 
 /* n_nodes: room for that many blocks; pools must outlive the cache. */
@@ -54,6 +69,21 @@ void mxc_prefix_use(struct mxc_prefix *prefix, int32_t node);
 void mxc_prefix_unuse(struct mxc_prefix *prefix, int32_t node);
 /* One more user of this node alone (its ancestors have it already). */
 void mxc_prefix_use_one(struct mxc_prefix *prefix, int32_t node);
+/* Digest of the child of a node with digest `parent` (NULL: root) that has this key. */
+void mxc_prefix_digest(const uint8_t *parent, const struct mxc_block_key *key,
+                       uint8_t digest[MXC_BLAKE2B_BYTES]);
+/* The node with this digest, -1: none. Looks at every node. */
+int32_t mxc_prefix_by_digest(const struct mxc_prefix *prefix,
+                             const uint8_t digest[MXC_BLAKE2B_BYTES]);
+/* Puts a node that is not shelved on a list, at its end; nothing without a shelf. */
+void mxc_prefix_to_shelve(struct mxc_prefix *prefix, int32_t node, enum mxc_shelve_list list);
+/* Puts one that was just taken off back at the front. */
+void mxc_prefix_to_shelve_next(struct mxc_prefix *prefix, int32_t node, enum mxc_shelve_list list);
+/* Takes the first live node that is not shelved off a list, -1: none. */
+int32_t mxc_prefix_next_to_shelve(struct mxc_prefix *prefix, enum mxc_shelve_list list);
+/* Forgets node and then its ancestors as long as nobody uses them and nothing else hangs on them.
+ * Returns how many. */
+int32_t mxc_prefix_forget(struct mxc_prefix *prefix, int32_t node);
 /* Frees one block of the kind: the least recently used idle one. false: none is idle. */
 bool mxc_prefix_evict(struct mxc_prefix *prefix, enum mxc_kv_kind kind);
 /* Forgets everything that no sequence uses. */

@@ -42,7 +42,7 @@ static bool may_cut(void *user, int32_t n) {
 }
 
 static struct mxc_block_source source_of(struct sequence *s) {
-    return (struct mxc_block_source){s->tokens, extra, may_cut, s};
+    return (struct mxc_block_source){s->tokens, extra, may_cut, s, MAX_TOKENS};
 }
 
 static uint64_t chain(const struct sequence *s, int32_t n) {
