@@ -14,8 +14,12 @@ static const double first_rate = 10; /* multiply-adds a nanosecond, until one pi
 
 void mxc_sight_init(struct mxc_sight *s, const struct mxc_engine_target *target,
                     uint64_t (*clock)(void), size_t feature_bytes) {
-    *s = (struct mxc_sight){
-        .ops = target->ops, .plan = target->tower, .clock = clock, .rate = first_rate};
+    *s = (struct mxc_sight){.ops = target->tower_ops ? target->tower_ops : target->ops,
+                            .plan = target->tower,
+                            .clock = clock,
+                            .rate = first_rate,
+                            .spare = target->spare_tower,
+                            .spare_user = target->spare_user};
     mxc_features_init(&s->features, feature_bytes);
 }
 
@@ -68,7 +72,9 @@ static int32_t next_picture(struct mxc_sight *s, struct mxc_request *r) {
 static enum mxc_code run_piece(struct mxc_sight *s, uint64_t piece_ns, bool *done,
                                struct mxc_err *err) {
     struct mxc_request_picture *p = &s->request->pictures[s->picture];
-    uint64_t budget = (uint64_t)(s->rate * (double)piece_ns), start = s->clock();
+    const double most = 1e18; /* a clock that stands still would let the rate grow without end */
+    double wanted = s->rate * (double)piece_ns;
+    uint64_t budget = (uint64_t)(wanted < most ? wanted : most), start = s->clock();
     *done = false;
     enum mxc_code code = s->ops->tower_step(s->tower, budget, done, err);
     uint64_t took = s->clock() - start;
@@ -83,6 +89,21 @@ static enum mxc_code run_piece(struct mxc_sight *s, uint64_t piece_ns, bool *don
         return mxc_err_set(err, MXC_E_INTERNAL, "the tower gave %d rows for a picture of %d",
                            n_rows, p->n_rows);
     return mxc_features_add(&s->features, p->digest, rows, n_rows, p->width, &p->feature, err);
+}
+
+/* Takes the spare eye, if there is one and the failure was the backend's. No tower is under way. */
+static bool take_spare(struct mxc_sight *s, enum mxc_code code, const struct mxc_err *why) {
+    const struct mxc_backend_ops *ops;
+    struct mxc_plan *plan;
+    if (!s->spare || code == MXC_E_ARG || code == MXC_E_NOMEM || code == MXC_E_DEVICE_LOST)
+        return false;
+    if (s->spare(s->spare_user, why, &ops, &plan, NULL))
+        return false;
+    s->spare = NULL;
+    s->ops = ops;
+    s->plan = plan;
+    s->rate = first_rate;
+    return true;
 }
 
 struct mxc_request *mxc_sight_step(struct mxc_sight *s, struct mxc_request *const *requests,
@@ -100,7 +121,11 @@ struct mxc_request *mxc_sight_step(struct mxc_sight *s, struct mxc_request *cons
         }
         s->request = r;
         s->picture = picture;
-        if (s->ops->tower_new(s->plan, r->pictures[picture].input, &s->tower, err)) {
+        const struct mxc_tower_input *input = r->pictures[picture].input;
+        enum mxc_code code = s->ops->tower_new(s->plan, input, &s->tower, err);
+        if (code && take_spare(s, code, err))
+            code = s->ops->tower_new(s->plan, input, &s->tower, err);
+        if (code) {
             s->request = NULL;
             return r;
         }
@@ -112,6 +137,8 @@ struct mxc_request *mxc_sight_step(struct mxc_sight *s, struct mxc_request *cons
     enum mxc_code code = run_piece(s, busy ? BUSY_NS : IDLE_NS, &done, err);
     if (code || done)
         stop(s);
+    if (code && take_spare(s, code, err))
+        return NULL; /* the picture begins again */
     if (code)
         return r;
     if (done && next_picture(s, r) == r->n_pictures)

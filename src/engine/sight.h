@@ -9,14 +9,18 @@
 #include "engine/request.h"
 
 struct mxc_sight {
-    const struct mxc_backend_ops *ops;
-    struct mxc_plan *plan; /* NULL: no eye */
+    const struct mxc_backend_ops *ops; /* of the tower */
+    struct mxc_plan *plan;             /* NULL: no eye */
     uint64_t (*clock)(void);
     struct mxc_features features;
     struct mxc_request *request; /* whose picture is in the tower; NULL: none */
     int32_t picture;
     struct mxc_tower *tower;
     double rate; /* multiply-adds a nanosecond, as measured */
+    enum mxc_code (*spare)(void *user, const struct mxc_err *why,
+                           const struct mxc_backend_ops **ops, struct mxc_plan **plan,
+                           struct mxc_err *err); /* of the target; NULL: none, or it is in use */
+    void *spare_user;
 };
 
 void mxc_sight_init(struct mxc_sight *sight, const struct mxc_engine_target *target,

@@ -9,13 +9,17 @@
 #include <string.h>
 
 enum { DEFAULT_BYTES = 32 << 20, DEFAULT_PICTURES = 64 };
+enum { LOW_PIXELS = 512 * 512, HIGH_PIXELS = 4 << 20 };
+enum { MOST_NAME = 200 }; /* bytes of a picture's name in an error */
 
 struct mxc_pictures {
     atomic_int n_holders;
     const struct mxc_vision *vision;
     struct mxc_picture_options options;
+    bool max_given; /* options.budget.max_pixels is the caller's */
     struct mxc_vision_picture *items;
     int32_t n, cap;
+    int64_t n_tokens;
     bool laid_out;
     struct mxc_vision_layout layout;
     struct mxc_prompt_picture *prompt; /* [n] */
@@ -41,12 +45,15 @@ enum mxc_code mxc_pictures_new(const struct mxc_vision *vision,
         p->options.max_bytes = DEFAULT_BYTES;
     if (!p->options.max_pictures)
         p->options.max_pictures = DEFAULT_PICTURES;
-    struct mxc_vision_budget budget;
+    struct mxc_vision_budget budget, *asked = &p->options.budget;
     mxc_vision_default_budget(vision, &budget);
-    if (!p->options.budget.min_pixels)
-        p->options.budget.min_pixels = budget.min_pixels;
-    if (!p->options.budget.max_pixels)
-        p->options.budget.max_pixels = budget.max_pixels;
+    p->max_given = asked->max_pixels > 0;
+    if (!asked->min_pixels)
+        asked->min_pixels = budget.min_pixels;
+    if (!asked->max_pixels)
+        asked->max_pixels = budget.max_pixels && budget.max_pixels < asked->min_pixels
+                                ? asked->min_pixels
+                                : budget.max_pixels;
     *pictures = p;
     return MXC_OK;
 }
@@ -80,6 +87,61 @@ const struct mxc_vision_picture *mxc_pictures_at(const struct mxc_pictures *p, i
 
 const struct mxc_vision *mxc_pictures_vision(const struct mxc_pictures *p) {
     return p->vision;
+}
+
+/* ---- preparing */
+
+static enum mxc_code make_room(struct mxc_pictures *p, struct mxc_err *err) {
+    if (p->n >= p->options.max_pictures)
+        return mxc_err_set(err, MXC_E_LIMIT, "more than %d pictures in a request",
+                           p->options.max_pictures);
+    if (p->n < p->cap)
+        return MXC_OK;
+    int32_t want = p->cap ? 2 * p->cap : 4;
+    void *grown = mxc_mem_realloc(p->items, (size_t)want, sizeof *p->items);
+    if (!grown)
+        return mxc_err_nomem(err);
+    p->items = grown;
+    p->cap = want;
+    return MXC_OK;
+}
+
+/* Before anything is decoded: a picture that cannot fit is not worth the work. */
+static enum mxc_code check_tokens(const struct mxc_pictures *p, const struct mxc_image_info *info,
+                                  const struct mxc_vision_cost *cost, struct mxc_err *err) {
+    int64_t n = p->n_tokens + cost->n_tokens;
+    if (!p->options.max_tokens || n <= p->options.max_tokens)
+        return MXC_OK;
+    return mxc_err_set(err, MXC_E_CONTEXT,
+                       "a picture of %d x %d pixels is %d tokens, all of them together %lld; the "
+                       "context holds %d",
+                       info->width, info->height, cost->n_tokens, (long long)n,
+                       p->options.max_tokens);
+}
+
+static enum mxc_code add(struct mxc_pictures *p, const struct mxc_vision_budget *budget,
+                         const void *data, size_t size, struct mxc_err *err) {
+    struct mxc_image_info info;
+    struct mxc_vision_cost cost;
+    struct mxc_image image = {0};
+    enum mxc_code code = make_room(p, err);
+    if (code || (code = mxc_image_probe(data, size, &p->options.image, &info, err)) ||
+        (code = mxc_vision_measure(p->vision, info.width, info.height, budget, &cost, err)) ||
+        (code = check_tokens(p, &info, &cost, err)) ||
+        (code = mxc_image_decode(data, size, &p->options.image, &image, err)))
+        return code;
+    code = mxc_vision_prepare(p->vision, &image, budget, &p->items[p->n], err);
+    mxc_image_fini(&image);
+    if (!code) {
+        p->n++;
+        p->n_tokens += cost.n_tokens;
+    }
+    return code;
+}
+
+enum mxc_code mxc_pictures_add(struct mxc_pictures *p, const void *data, size_t size,
+                               struct mxc_err *err) {
+    return add(p, &p->options.budget, data, size, err);
 }
 
 /* ---- bytes */
@@ -132,6 +194,34 @@ static enum mxc_code fetch(const struct mxc_pictures *p, struct mxc_str where, u
     return p->options.fetch(p->options.fetch_user, where, source, data, size, err);
 }
 
+/* Whether a text names a picture, which errors then say, instead of holding it. */
+static bool is_named(struct mxc_str where) {
+    enum mxc_image_source source = mxc_image_source_of(where);
+    return source != MXC_SOURCE_DATA && source != MXC_SOURCE_BASE64;
+}
+
+/* The budget of a part's picture: the set's, or what its detail makes of it. */
+static enum mxc_code budget_of(const struct mxc_pictures *p, const json_t *part,
+                               struct mxc_vision_budget *budget, struct mxc_err *err) {
+    const json_t *detail = json_object_get(part, "detail"), *url;
+    if (!detail && json_is_object(url = json_object_get(part, "image_url")))
+        detail = json_object_get(url, "detail");
+    const char *text = detail && !json_is_null(detail) ? json_string_value(detail) : "auto";
+    *budget = p->options.budget;
+    if (!text || (strcmp(text, "auto") != 0 && strcmp(text, "low") != 0 &&
+                  strcmp(text, "high") != 0 && strcmp(text, "original") != 0))
+        return mxc_err_set(err, MXC_E_ARG, "a picture's detail is not auto, low or high");
+    if (!strcmp(text, "low") && (!budget->max_pixels || budget->max_pixels > LOW_PIXELS))
+        budget->max_pixels = mxc_vision_limit(p->vision, LOW_PIXELS);
+    /* without a default budget the files allow no more than that anyway */
+    if ((!strcmp(text, "high") || !strcmp(text, "original")) && !p->max_given &&
+        budget->max_pixels && budget->max_pixels < HIGH_PIXELS)
+        budget->max_pixels = mxc_vision_limit(p->vision, HIGH_PIXELS);
+    if (budget->max_pixels && budget->min_pixels > budget->max_pixels)
+        budget->min_pixels = budget->max_pixels;
+    return MXC_OK;
+}
+
 enum mxc_code mxc_pictures_add_part(struct mxc_pictures *p, const json_t *part,
                                     struct mxc_err *err) {
     const json_t *where = where_of(part);
@@ -140,44 +230,14 @@ enum mxc_code mxc_pictures_add_part(struct mxc_pictures *p, const json_t *part,
     if (!json_is_string(where))
         return mxc_err_set(err, MXC_E_ARG, "a picture without a url or data that is text");
     struct mxc_str text = {json_string_value(where), json_string_length(where)};
-    enum mxc_code code = fetch(p, text, &data, &size, err);
+    struct mxc_vision_budget budget;
+    enum mxc_code code = budget_of(p, part, &budget, err);
     if (!code)
-        code = mxc_pictures_add(p, data, size, err);
+        code = fetch(p, text, &data, &size, err);
+    if (!code && (code = add(p, &budget, data, size, err)) && is_named(text))
+        code = mxc_err_context(err, "%.*s",
+                               (int)(text.length < MOST_NAME ? text.length : MOST_NAME), text.ptr);
     mxc_mem_free(data);
-    return code;
-}
-
-/* ---- preparing */
-
-static enum mxc_code make_room(struct mxc_pictures *p, struct mxc_err *err) {
-    if (p->n >= p->options.max_pictures)
-        return mxc_err_set(err, MXC_E_LIMIT, "more than %d pictures in a request",
-                           p->options.max_pictures);
-    if (p->n < p->cap)
-        return MXC_OK;
-    int32_t want = p->cap ? 2 * p->cap : 4;
-    void *grown = mxc_mem_realloc(p->items, (size_t)want, sizeof *p->items);
-    if (!grown)
-        return mxc_err_nomem(err);
-    p->items = grown;
-    p->cap = want;
-    return MXC_OK;
-}
-
-enum mxc_code mxc_pictures_add(struct mxc_pictures *p, const void *data, size_t size,
-                               struct mxc_err *err) {
-    struct mxc_image_info info;
-    struct mxc_vision_cost cost;
-    struct mxc_image image = {0};
-    enum mxc_code code = make_room(p, err);
-    if (code || (code = mxc_image_probe(data, size, &p->options.image, &info, err)) ||
-        (code = mxc_vision_measure(p->vision, info.width, info.height, &p->options.budget, &cost,
-                                   err)) ||
-        (code = mxc_image_decode(data, size, &p->options.image, &image, err)))
-        return code;
-    code = mxc_vision_prepare(p->vision, &image, &p->options.budget, &p->items[p->n], err);
-    mxc_image_fini(&image);
-    p->n += !code;
     return code;
 }
 

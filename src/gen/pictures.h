@@ -14,10 +14,14 @@
 #include "models/vision.h"
 
 struct mxc_picture_options {
-    struct mxc_vision_budget budget; /* zeros: the model's default */
-    struct mxc_image_options image;  /* zeros: 64 megapixels on white */
-    size_t max_bytes;                /* of one file; 0: 32 MiB */
-    int32_t max_pictures;            /* of a request; 0: 64 */
+    /* Zeros: the model's default. A part's "detail" changes it for its picture: "low" to at most
+     * 512 x 512 pixels, "high" (and "original"), where no max_pixels is given, to 4 Mi or what the
+     * files say, if that is less. */
+    struct mxc_vision_budget budget;
+    struct mxc_image_options image; /* zeros: 64 megapixels on white */
+    size_t max_bytes;               /* of one file; 0: 32 MiB */
+    int32_t max_pictures;           /* of a request; 0: 64 */
+    int32_t max_tokens;             /* that pictures may take together; 0: any number */
     /* Fetches what is neither a data URI nor base64 (a path, a file: or http(s): address), under
      * the caller's policy. NULL: refused. *data is freed with mxc_mem_free. */
     enum mxc_code (*fetch)(void *user, struct mxc_str where, enum mxc_image_source source,
@@ -37,8 +41,8 @@ int32_t mxc_pictures_count(const struct mxc_pictures *pictures);       /* NULL: 
 bool mxc_picture_is_part(const json_t *part);
 /* Adds the picture of a part: {"type": "image_url", "image_url": {"url": ...} or "..."}, {"type":
  * "input_image", "image_url": ...}, {"type": "image", "image" | "url" | "data" | "source": ...};
- * source: {"type": "base64", "data": ...} or {"type": "url", "url": ...}. Errors do not name the
- * place; the caller does. */
+ * source: {"type": "base64", "data": ...} or {"type": "url", "url": ...}. "detail" beside the url
+ * or in the part: "auto", "low", "high". Errors do not name the place; the caller does. */
 enum mxc_code mxc_pictures_add_part(struct mxc_pictures *pictures, const json_t *part,
                                     struct mxc_err *err) MXC_MUST;
 /* Adds the picture in the bytes of a file. */

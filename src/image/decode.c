@@ -4,7 +4,10 @@
 #include "image/decode.h"
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "image/codec.h"
+
+#include <string.h>
 
 const struct mxc_image_options mxc_image_defaults = {MXC_IMAGE_MAX_PIXELS, {255, 255, 255}};
 
@@ -16,6 +19,21 @@ static const struct mxc_codec *const codecs[MXC_N_IMAGE_FORMATS] = {
 
 const char *mxc_image_format_name(enum mxc_image_format format) {
     return (unsigned)format < MXC_N_IMAGE_FORMATS ? codecs[format]->name : "unknown format";
+}
+
+bool mxc_image_colour(const char *text, uint8_t rgb[3]) {
+    uint8_t made[3];
+    text += *text == '#';
+    if (strlen(text) != 6)
+        return false;
+    for (int i = 0; i < 3; i++) {
+        int high = mxc_hex_digit(text[2 * i]), low = mxc_hex_digit(text[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        made[i] = (uint8_t)(high * 16 + low);
+    }
+    memcpy(rgb, made, sizeof made);
+    return true;
 }
 
 /* info with the sides as stored. */

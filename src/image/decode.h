@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,8 @@ struct mxc_image_options {
 };
 /* What NULL options mean: 64 Mi pixels, white. */
 extern const struct mxc_image_options mxc_image_defaults;
+/* "RRGGBB" or "#RRGGBB", in any case; false, and rgb untouched: it is neither. */
+bool mxc_image_colour(const char *text, uint8_t rgb[3]);
 
 struct mxc_image_info {
     enum mxc_image_format format;

@@ -1,5 +1,6 @@
 /* Settings and a size -> plan, and for what is small the values. Input: width, height (16 bits
- * each, little-endian), a budget (32 bits), then the text of a preprocessor_config.json. */
+ * each, little-endian), a budget of most pixels (32 bits; odd: an eighth of it is the least), then
+ * the text of a preprocessor_config.json. */
 #define _GNU_SOURCE
 #include "base/json.h"
 #include "image/preprocess.h"
@@ -33,8 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 8)
         return 0;
     int width = data[0] | data[1] << 8, height = data[2] | data[3] << 8;
-    struct mxc_pixel_budget budget = {0, data[4] | data[5] << 8 | data[6] << 16 |
-                                             (int64_t)data[7] << 24};
+    int64_t most = data[4] | data[5] << 8 | data[6] << 16 | (int64_t)data[7] << 24;
+    const struct mxc_pixel_budget budget = {most & 1 ? most >> 3 : 0, most};
     if (mxc_json_parse((const char *)data + 8, size - 8, "x", &root, &err))
         return 0;
     enum mxc_code code = mxc_preprocess_parse(root, "qwen2_vl", &p, &err);

@@ -1,0 +1,147 @@
+"""pictures.py PROGRAM MODELS_DIR GOLDEN_DIR: pictures on the command line: sizes, budgets, colours,
+what is refused, and what inspect says of every family.
+
+Prints each failure and `N passed, N failed`; exit status 1 when there is any.
+"""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+
+PROGRAM, MODEL, GOLDEN = sys.argv[1], os.path.join(sys.argv[2], "shapes-vl"), sys.argv[3]
+FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava_clip_llama", "llava_siglip_qwen2", "mllama",
+            "gemma3", "idefics3")
+failed, passed = 0, 0
+
+
+def check(name, ok, what=""):
+    global failed, passed
+    passed, failed = passed + bool(ok), failed + (not ok)
+    if not ok:
+        print("FAILED:", name, what)
+
+
+def png(path, width, height, row, bits=8, colour=2):
+    """row(y): the bytes of a row."""
+    def chunk(name, data):
+        return (struct.pack(">I", len(data)) + name + data
+                + struct.pack(">I", zlib.crc32(name + data)))
+    packer = zlib.compressobj(1)
+    data = b"".join(packer.compress(b"\x00" + row(y)) for y in range(height)) + packer.flush()
+    with open(path, "wb") as f:
+        f.write(b"\x89PNG\r\n\x1a\n"
+                + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))
+                + chunk(b"IDAT", data) + chunk(b"IEND", b""))
+    return path
+
+
+def ask(picture, *options, n=4):
+    """(status, answer or error text, peak bytes of the process)"""
+    command = [PROGRAM, "generate", MODEL, "-p", "What is this?", "--temp", "0", "-n", str(n),
+               "--json", "--image", picture, *options]
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=out, stderr=errors)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = 0
+        out.seek(0)
+        errors.seek(0)
+        code = os.waitstatus_to_exitcode(status)
+        return code, out.read() if not code else errors.read(), usage.ru_maxrss * 1024
+
+
+def tokens(picture, *options):
+    code, text, _ = ask(picture, *options)
+    if code:
+        return text
+    return json.loads(text)["usage"]["prompt_tokens"]
+
+
+def check_sizes(work):
+    def gradient(y):
+        return bytes(v for x in range(0, 4000, 8) for _ in range(8)
+                     for v in (x >> 4 & 255, y >> 4 & 255, (x + y) >> 5 & 255))
+    rows = [gradient(y) for y in range(0, 3000, 100)]
+    photo = png(os.path.join(work, "photo.png"), 4000, 3000, lambda y: rows[y // 100])
+    few = tokens(photo)
+    check("a photo of 4000 x 3000", isinstance(few, int) and few < 100, few)
+    many = tokens(photo, "--image-max-pixels", str(1 << 20))
+    # squares of 28 pixels: 42 x 31, and 6 x 5 as the file of the model says
+    check("of one megapixel", isinstance(many, int) and many == few + 42 * 31 - 6 * 5, many)
+    more = ask(photo, "--image-max-pixels", "4194304")
+    check("more than the context", more[0] and "context holds" in more[1], more)
+    small = png(os.path.join(work, "small.png"), 28, 28, lambda y: bytes(84))
+    least = tokens(small)
+    large = tokens(small, "--image-min-pixels", "12544", "--image-max-pixels", "12544")
+    check("at least so many pixels", large == least + 16 - 4, (least, large))
+    few = ask(photo, "--image-max-megapixels", "4")
+    check("more than so many megapixels", few[0] and "the limit of 4194304" in few[1], few)
+    bad = ask(small, "--image-background", "white")
+    check("no colour", bad[0] and "RRGGBB" in bad[1], bad)
+
+
+def check_background(work):
+    clear = png(os.path.join(work, "clear.png"), 56, 56, lambda y: b"\x10\x00" * 56, colour=4)
+    def grey(v):
+        return png(os.path.join(work, f"grey{v}.png"), 56, 56, lambda y: bytes([v]) * 56, colour=0)
+    def answer(*args):
+        code, text, _ = ask(*args, n=12)
+        return text if code else json.loads(text)["text"]
+    check("transparency is white", answer(clear) == answer(grey(255)))
+    check("or what was asked", answer(clear, "--image-background", "404040") == answer(grey(64)))
+
+
+def check_refusals(work):
+    line = bytes(30000 // 8)
+    huge = png(os.path.join(work, "huge.png"), 30000, 30000, lambda y: line, bits=1, colour=0)
+    code, text, peak = ask(huge)
+    check("30000 x 30000 pixels are refused",
+          code and text.count("\n") == 1 and "30000 x 30000 pixels" in text, text)
+    check("within 200 MB", peak < 200e6, peak)
+    for name, head, word in (("a.mp4", b"\x00\x00\x00\x18ftypmp42" + bytes(64), "video"),
+                             ("a.mkv", b"\x1a\x45\xdf\xa3" + bytes(64), "video"),
+                             ("a.tiff", b"II*\x00" + bytes(64), "TIFF"),
+                             ("a.ppm", b"P6\n2 2\n255\n" + bytes(12), "PPM"),
+                             ("empty.png", b"", "empty.png")):
+        path = os.path.join(work, name)
+        with open(path, "wb") as f:
+            f.write(head)
+        code, text, _ = ask(path)
+        check(name, code and text.count("\n") == 1 and word in text, text)
+
+
+def check_inspect():
+    for name in FAMILIES:
+        command = [PROGRAM, "inspect", os.path.join(GOLDEN, name), "--image-size", "4000x3000"]
+        text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        check(f"inspect {name}", "4000x3000 is seen as" in text and " tokens, " in text, text)
+        found = json.loads(subprocess.run(command + ["--json"], capture_output=True, text=True,
+                                          check=True).stdout)["vision"]
+        check(f"inspect {name} as JSON", found["tokens"] > 0 and found["patches"] > 0
+              and found["bytes"] > 0, found)
+    command = [PROGRAM, "inspect", MODEL, "--image-size", "4000x3000", "--image-max-pixels",
+               "1048576", "--json"]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    check("inspect with a budget", found["vision"]["tokens"] == 42 * 31 + 2
+          or found["vision"]["tokens"] == 42 * 31, found["vision"])
+    check("the budget is told", found["vision"]["max_pixels"] == 1048576, found["vision"])
+    text = subprocess.run([PROGRAM, "inspect", os.path.join(GOLDEN, "llama"), "--image-size",
+                           "64x64"], capture_output=True, text=True, check=False)
+    check("inspect of a model that does not see", text.returncode and "see" in text.stderr,
+          text.stderr)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as work:
+        check_sizes(work)
+        check_background(work)
+        check_refusals(work)
+    check_inspect()
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
