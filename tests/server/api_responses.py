@@ -231,16 +231,21 @@ def test_input_items():
 
 
 def test_no_store():
+    long = " ".join(str(i) for i in range(100))
     for flags in (("--no-store",), ("--state-dir", "/dev/null/x")):
         with Server(*flags) as s:
-            status, reply = s.post("/v1/responses", body(store=True))
+            status, reply = s.post("/v1/responses", body(long, store=True))
             assert status == 200 and reply["store"] is False, reply
+            assert s.post("/v1/responses", body(long))[0] == 200
             assert s.get("/v1/responses/" + reply["id"])[0] == 404
             status, reply = s.post("/v1/responses", body(previous_response_id=reply["id"]))
             assert status == 400 and reply["error"]["param"] == "previous_response_id", reply
             assert "--no-store" in reply["error"]["message"], reply
             assert ("not stored" in "\n".join(s.errors)) == (flags[0] == "--state-dir"), s.errors
-            assert not os.listdir(s.state)
+            assert s.stop() == 0 and not os.listdir(s.state) # no prompts either
+    with Server("--no-store", "--prompt-cache-bytes", "1M") as s: # unless they are asked for
+        assert s.post("/v1/responses", body(long))[1]["store"] is False
+        assert s.stop() == 0 and os.listdir(s.state) == ["prompts"]
 
 
 def test_keys():
@@ -280,7 +285,10 @@ def test_restart_and_damage():
         _, big = s.post("/v1/responses", body("x", metadata={str(i): "y" * 2000 for i in range(16)}))
         assert big["store"] is False and s.get("/v1/responses/" + big["id"])[0] == 404
         assert s.get("/v1/responses/" + last["id"])[0] == 200
+    assert "responses.db" in os.listdir(state)
     for name in os.listdir(state):
+        if not name.startswith("responses.db"):
+            continue # the prompt cache's: test_prompt_cache.sh
         with open(os.path.join(state, name), "r+b") as f:
             f.write(b"x" * 5000)
     with Server(*flags) as s:

@@ -1,15 +1,28 @@
 """Every case of cases/cases.jsonl against the server: the status is one of those allowed, and the
 reply has the properties asked for. A case: id, method, endpoint, headers, body (JSON, "MODEL" is
-the served one) or body_b64 or gen (made here), status, checks (path, operation, value), sse.
+the served one) or body_b64 or gen (made here), status, checks (path, operation, value), sse; needs
+"vision": a model that sees.
 """
 import base64
 import http.client
 import json
 import os
+import struct
+import zlib
 
 import harness
 
 CASES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cases", "cases.jsonl")
+
+
+def blank_png(n):
+    """n x n pixels of one bit, all black."""
+    def part(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    packer, row = zlib.compressobj(9), bytes(n // 8 + 1)
+    rows = b"".join([packer.compress(row) for _ in range(n)] + [packer.flush()])
+    return (b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", n, n, 1, 0, 0, 0, 0))
+            + part(b"IDAT", rows) + part(b"IEND", b""))
 
 
 def made(kind, n, model):
@@ -34,6 +47,9 @@ def made(kind, n, model):
         schema = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(n)}}
         body["response_format"] = {"type": "json_schema",
                                    "json_schema": {"name": "p", "schema": schema}}
+    elif kind == "png_bomb":
+        url = "data:image/png;base64," + base64.b64encode(blank_png(n)).decode()
+        body["messages"][0]["content"] = [{"type": "image_url", "image_url": {"url": url}}]
     else:
         raise AssertionError("unknown kind " + kind)
     return json.dumps(body).encode()
@@ -134,19 +150,32 @@ def check(server, case):
             check_property(server, case, reply, path, operation, value)
 
 
-def test_cases():
+def run_cases(server, vision):
+    """Returns how many there were."""
     failed, count = [], 0
-    with harness.Server() as server:
-        for line in open(CASES, encoding="utf-8"):
-            case, count = json.loads(line), count + 1
+    with open(CASES, encoding="utf-8") as f:
+        cases = [json.loads(line) for line in f]
+    for case in cases:
+        if vision or case.get("needs") != "vision":
+            count += 1
             try:
                 check(server, case)
             except (AssertionError, KeyError, IndexError, TypeError, ValueError, OSError,
                     http.client.HTTPException) as e:
                 failed.append(f"{case['id']} ({case['expect']}): {type(e).__name__} {e}")
-        harness.until(server.idle, "everything has ended")
+    harness.until(server.idle, "everything has ended")
     assert not failed, "\n".join(failed)
-    assert count > 100
+    return count
+
+
+def test_cases():
+    with harness.Server() as server:
+        assert run_cases(server, False) == 119
+
+
+def test_cases_where_the_model_sees():
+    with harness.Server("-a", "llama", model=harness.SHAPES) as server:
+        assert run_cases(server, True) == 130
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 standard library only. A test is a function named test_*; run(globals()) runs them all and ends the
 process with 1 when one failed.
 
-Environment: MXC_PROGRAM (the program), MXC_TEST_DATA (tests/data).
+Environment: MXC_PROGRAM (the program), MXC_TEST_DATA (tests/data), MXC_SOURCE (the tree).
 """
 import http.client
 import json
@@ -20,7 +20,9 @@ import traceback
 
 PROGRAM = os.environ["MXC_PROGRAM"]
 DATA = os.environ["MXC_TEST_DATA"]
+SOURCE = os.environ.get("MXC_SOURCE", os.path.dirname(os.path.dirname(DATA)))
 MODEL = os.path.join(DATA, "golden", "llama")
+SHAPES = os.path.join(SOURCE, "models", "shapes-vl")  # sees; trained, so its answers make sense
 # Sanitizers make everything slower; waits are generous, and never slept through.
 PATIENCE = float(os.environ.get("MXC_TEST_PATIENCE", "60"))
 
@@ -133,8 +135,8 @@ class Server:
         return {name: float(value) for name, value in
                 (line.split() for line in text.splitlines() if not line.startswith("#"))}
 
-    def idle(self):
-        m = self.metrics()
+    def idle(self, headers=None):
+        m = self.metrics(headers)
         return not (m["llamacpp:requests_processing"] or m["llamacpp:requests_deferred"]
                     or m["mlxcel_kv_blocks_used"] or m["mlxcel_generations"])
 

@@ -2,6 +2,7 @@
 same request gives the same bytes alone and among others."""
 import json
 import math
+import os
 import threading
 
 import harness
@@ -98,6 +99,26 @@ def test_bias_and_length():
         assert none["choices"][0]["text"] == "Hi" and none["usage"]["completion_tokens"] == 0
 
 
+def test_breakers():
+    """A repetition is not punished across a breaker."""
+    with Server() as s:
+        token = s.post("/tokenize", {"content": "z"})[1]["tokens"][0]
+
+        def answer(**fields):
+            status, reply = s.chat("Hi", max_tokens=12, logit_bias={str(token): 50}, **fields)
+            assert status == 200, reply
+            return reply["choices"][0]["message"]["content"]
+        dry = {"dry_multiplier": 100, "dry_allowed_length": 1}
+        assert answer() == "z" * 12
+        assert answer(**dry) == answer(**dry, dry_sequence_breakers=["\n", ":", "\"", "*"]) \
+            != "z" * 12
+        assert answer(**dry, dry_sequence_breakers=["z"]) == "z" * 12
+        assert answer(dry_sequence_breakers=["x"]) == "z" * 12
+        for bad in ([], [""], [1], ["x"] * 65):
+            status, reply = s.chat("Hi", dry_sequence_breakers=bad)
+            assert status == 400 and reply["error"]["param"] == "dry_sequence_breakers", reply
+
+
 def test_context_is_a_bound():
     with Server("-c", "256") as s:
         status, reply = s.chat("word " * 2000)
@@ -140,6 +161,11 @@ def test_assistant_prefill():
         _, reply = s.post("/v1/chat/completions", {"messages": messages, "max_tokens": 5,
                                                    "temperature": 0})
         assert reply["choices"][0]["message"]["content"] == prefilled["choices"][0]["text"]
+        _, applied = s.post("/apply-template", {"messages": messages})
+        assert applied["prompt"] == begun["prompt"] + "Well,"
+        _, whole = s.post("/apply-template", {"messages": messages,
+                                              "continue_final_message": False})
+        assert whole["prompt"].startswith(applied["prompt"]) and whole != applied
 
 
 def test_cache():
@@ -262,6 +288,9 @@ def test_structured_output():
         assert reply["choices"][0]["message"]["content"] in ("yes", "no")
         _, reply = s.chat("x", max_tokens=40, temperature=1, grammar='root ::= "a" [b-d]+ "."')
         assert reply["choices"][0]["message"]["content"][:2] in ("ab", "ac", "ad")
+        for alias in ({"guided_json": schema}, {"guided_grammar": 'root ::= "a"'}):
+            _, reply = s.chat("x", max_tokens=200, temperature=1, seed=1, **alias)
+            assert reply["choices"][0]["message"]["content"][0] in "{a", (alias, reply)
         for bad in ({"grammar": "root ::= ("}, {"guided_regex": "("}, {"guided_choice": []},
                     {"grammar": 'root ::= "a"', "guided_regex": "a"}):
             status, reply = s.chat("x", **bad)
@@ -297,7 +326,6 @@ def test_tool_calls():
 
 def test_reasoning():
     """A template that opens a thought: what comes is reasoning_content until it is closed."""
-    import os
     import shutil
     folder = os.path.join(harness.tempfile.mkdtemp(), "thinker")
     shutil.copytree(harness.MODEL, folder, ignore=shutil.ignore_patterns("golden"))
@@ -354,12 +382,15 @@ def test_surface_is_true():
     surface = json.loads(done.stdout)
     paths = {"chat": "/v1/chat/completions", "completions": "/v1/completions",
              "completion": "/completion", "messages": "/v1/messages",
-             "responses": "/v1/responses"}
+             "responses": "/v1/responses", "tokenize": "/tokenize", "detokenize": "/detokenize",
+             "apply-template": "/apply-template"}
     base = {"chat": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1},
             "completions": {"prompt": "x", "max_tokens": 1},
             "completion": {"prompt": "x", "n_predict": 1},
             "messages": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1},
-            "responses": {"input": "x", "max_output_tokens": 1}}
+            "responses": {"input": "x", "max_output_tokens": 1},
+            "tokenize": {"content": "x"}, "detokenize": {"tokens": [1]},
+            "apply-template": {"messages": [{"role": "user", "content": "x"}]}}
     wrong = {"number": "x", "integer": 1.5, "boolean": 1, "string": 5, "list": 5, "object": 5,
              "string or list": 5, "object or list": 5, "string or object": 5}
     with Server() as s:
@@ -392,10 +423,22 @@ def test_surface_is_true():
     for flag in surface["flags"]:
         assert flag["names"] in shown, flag
     for flag in surface["refused_flags"]:
-        name = flag["names"].split(",")[0]
-        done = harness.subprocess.run([harness.PROGRAM, "serve", "m", name, "1"],
-                                      capture_output=True, text=True, timeout=60)
-        assert done.returncode == 2 and flag["instead"] in done.stderr, flag
+        names = [n for n in flag["names"].split(", ") if n]
+        calls = [([n, "1"], {}) for n in names[:1] + names[1:][-1:]]
+        if flag["environment"]:
+            calls.append(([], {flag["environment"]: "1"}))
+        assert calls, flag
+        for words, variables in calls:
+            done = harness.subprocess.run([harness.PROGRAM, "serve", "m", *words],
+                                          capture_output=True, text=True, timeout=60,
+                                          env={**os.environ, **variables})
+            assert done.returncode == 2 and flag["instead"] in done.stderr, (flag, done.stderr)
+    flags = [n for f in surface["flags"] + surface["refused_flags"]
+             for n in f["names"].split(", ") if n]
+    variables = [f["environment"] for f in surface["flags"] + surface["refused_flags"]
+                 if f["environment"]]
+    for names in (flags, variables):
+        assert len(set(names)) == len(names), [n for n in names if names.count(n) > 1]
 
 
 def test_openapi():

@@ -35,7 +35,7 @@ static const struct {
                "'data:image/png;base64,aGk=','detail':'low'}]}]}",
      "{'messages':[" USER("Hi") ",{'role':'developer','content':'D'},{'role':'user','content':[{"
                                 "'type':'text','text':'a'},{'type':'image_url','image_url':{'url':"
-                                "'data:image/png;base64,aGk='}}]}]}",
+                                "'data:image/png;base64,aGk='},'detail':'low'}]}]}",
      NULL, NULL},
     /* one turn of the assistant: thoughts, text, calls; then the results */
     {"{'input':[" USER(

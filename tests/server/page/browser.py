@@ -229,6 +229,12 @@ class Page:
         node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
         self.call("DOM.setFileInputFiles", nodeId=node, files=list(paths))
 
+    def drop(self, x, y, *paths):
+        """Files from outside, let go over the page."""
+        data = {"items": [], "files": list(paths), "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            self.call("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
+
     def html_of(self, nodes):
         """Of accessibility nodes (role, DOM node)."""
         return [(role, self.call("DOM.getOuterHTML", backendNodeId=n)["outerHTML"][:200])

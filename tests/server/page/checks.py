@@ -3,7 +3,7 @@
 
 Environment: MXC_SOURCE, MXC_TEST_DATA, MXC_PROGRAM (without it the real server is left out);
 MXC_SCREENSHOTS: a folder, where page-desktop.png and page-phone.png are written, with answers of
-MXC_SCREENSHOT_MODEL when that is set.
+MXC_SCREENSHOT_MODEL when that is set, and page-picture.png.
 Arguments: the names of checks; none: all of them.
 """
 import json
@@ -25,6 +25,7 @@ BROWSER = Browser()
 DONE = "!document.querySelector('#stop:not([hidden])') && document.querySelector('article')"
 ANSWER = "article[data-role=assistant]"
 LAST = "#messages li:last-child article"
+SHAPES = os.path.join(os.environ["MXC_SOURCE"], "models", "shapes-vl")
 
 
 def opened(server, **options):
@@ -336,6 +337,22 @@ def test_stop_and_continue():
         assert page.js(f"document.querySelector('{LAST} .problem').hidden")
 
 
+def test_stop_button():
+    with Stub(slowly("word ", 0.02)) as s, opened(s) as page:
+        send(page, "Go", wait=False)
+        page.wait(f"document.querySelector('{ANSWER} .markdown:not(.reasoning *)').textContent.length > 20")
+        assert page.js("document.getElementById('send').hidden")
+        page.click("#stop")
+        page.wait(DONE)
+        page.wait(f"document.querySelector('{LAST} .problem').textContent === 'Stopped.'")
+        assert page.js("document.getElementById('stop').hidden && !document.getElementById('send').hidden")
+        assert page.js("document.activeElement.id") == "input"
+        # what was written is kept and is a part of the next request
+        s.answer = say("more")
+        send(page, "And?")
+        assert s.bodies[1]["messages"][1]["content"].startswith("word word")
+
+
 def test_lost():
     def cut(body):
         yield chunk(content="Half an ans")
@@ -408,12 +425,15 @@ def test_reasoning_tools_progress():
     with Stub(answer) as s, opened(s) as page:
         send(page, "Weather?", wait=False)
         page.wait("document.querySelector('progress')?.value === 512")
-        page.js("document.querySelector('.reasoning').open = true")
         assert "512 of 2048" in page.text(".progress")
         go.append(1)
         page.wait(DONE)
+        # folded until it is asked for
+        assert page.js("!document.querySelector('.reasoning').hidden && !document.querySelector('.reasoning').open")
+        assert not page.js("document.querySelector('.reasoning em').checkVisibility()")
+        page.click(".reasoning summary")
+        page.wait("document.querySelector('.reasoning em').checkVisibility()")
         assert page.js("document.querySelector('.progress').hidden")
-        assert page.js("document.querySelector('.reasoning').open"), "what was unfolded stays so"
         assert page.text(".reasoning em") == "think"
         assert page.text(".call summary") == "Tool call: weather"
         assert page.text(".call pre") == '{\n  "city": "<b>Bern</b>"\n}'
@@ -451,9 +471,9 @@ def test_images():
         page.js(f"""(() => {{ {transfer} document.getElementById('input').dispatchEvent(
             new ClipboardEvent('paste', {{ clipboardData: d, bubbles: true, cancelable: true }})); }})()""")
         page.wait("document.querySelectorAll('#attached img').length === 2")
-        page.js(f"""(() => {{ {transfer} document.body.dispatchEvent(
-            new DragEvent('drop', {{ dataTransfer: d, bubbles: true, cancelable: true }})); }})()""")
+        page.drop(300, 300, path)  # as a hand does it: the file must not replace the page
         page.wait("document.querySelectorAll('#attached img').length === 3")
+        assert page.js("location.protocol") == "http:"
         page.click("#attached li:last-child button")
         assert page.count("#attached img") == 2
         page.wait("[...document.querySelectorAll('#attached img')].every((i) => i.naturalWidth === 4)")
@@ -536,6 +556,66 @@ def test_keeping():
             f.write('{"format": "other"}')
         page.choose_files("#import-file", path)
         page.wait("document.getElementById('note').textContent.startsWith('Not imported')")
+
+
+def test_models_and_defaults():
+    """The model of a conversation is its own; the last one chosen, and settings that are kept for
+    new chats, are those of the next."""
+    speeds = iter([(12.5, 7), (3.25, 9), (80, 5)])
+
+    def answer(body):
+        yield chunk(content="of " + body["model"])
+        rate, n = next(speeds)
+        yield from end("stop", n, rate)
+    with Stub(answer) as s, opened(s) as page:
+        def choose(name):
+            page.js(f"(() => {{ const m = document.getElementById('model'); m.value = '{name}';"
+                    " m.dispatchEvent(new Event('change')); })()")
+        assert page.js("document.querySelector('#model option[value=broken]').disabled")
+        send(page, "One")
+        page.click("#new")
+        choose("large")
+        page.click("#settings-open")
+        page.js("document.getElementById('set-temperature').value = '0.5'")
+        page.click("#settings-default")
+        if page.js("document.getElementById('settings').open"):
+            page.click("#settings-form button[type=submit]")
+        send(page, "Two")
+        assert [b["model"] for b in s.bodies] == ["small", "large"]
+        page.reload()
+        assert page.js("document.getElementById('model').value") == "large"
+        send(page, "Three")
+        assert s.bodies[2]["model"] == "large" and s.bodies[2]["temperature"] == 0.5, s.bodies[2]
+        # the first one again: its model, its settings, its speed
+        page.js("[...document.querySelectorAll('.conversation')].find((b) => b.textContent === 'One').click()")
+        page.wait(f"document.querySelector('{ANSWER}')?.textContent.includes('of small')")
+        assert page.js("document.getElementById('model').value") == "small"
+        assert page.text(f"{LAST} .speed") == "12.5 tokens/s, 7 tokens"
+        page.js("[...document.querySelectorAll('.conversation')].find((b) => b.textContent === 'Two').click()")
+        page.wait(f"document.querySelector('{ANSWER}')?.textContent.includes('of large')")
+        assert page.text(f"{LAST} .speed").endswith(" 9 tokens"), page.text(f"{LAST} .speed")
+
+
+def test_code():
+    code = 'def f(x):  # <b>\n    return "a\\"b" + x * 12'
+    with Stub(say(f"Look:\n```python\n{code}\n```\nand `g`")) as s, opened(s) as page:
+        page.browser.call("Browser.grantPermissions", browserContextId=page.context,
+                          permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+        send(page, "Go")
+        parts = page.js("[...document.querySelectorAll('figure.code code span')]"
+                        ".map((e) => [e.className, e.textContent])")
+        assert parts == [["code-word", "def"], ["code-comment", "# <b>"], ["code-word", "return"],
+                         ["code-string", '"a\\"b"'], ["code-number", "12"]], parts
+        assert page.text("figure.code code") == code and page.text("figcaption span") == "python"
+        colours = page.js("[...document.querySelectorAll('figure.code code, figure.code code span')]"
+                          ".map((e) => getComputedStyle(e).color)")
+        assert len(set(colours)) >= 4, colours
+        page.click("figure.code button")
+        page.wait("document.querySelector('.code-copied').textContent === 'Copied'")
+        assert page.js("navigator.clipboard.readText()") == code
+        page.click(action("copy"))
+        page.wait("document.getElementById('note').textContent === 'Copied'")
+        assert page.js("navigator.clipboard.readText()") == f"Look:\n```python\n{code}\n```\nand `g`"
 
 
 # ---- people
@@ -795,8 +875,64 @@ def test_real_server():
             assert page.js("breaches") == []
 
 
+def ask_about(page, names, question):
+    """Attaches pictures of the model that sees and asks; returns the answer."""
+    page.choose_files("#attach-file", *[os.path.join(SHAPES, "examples", n) for n in names])
+    page.wait(f"document.querySelectorAll('#attached img').length === {len(names)}")
+    before = page.count(ANSWER)
+    send(page, question, wait=False)
+    page.wait(f"document.querySelectorAll('{ANSWER}').length === {before + 1}")
+    page.wait(f"{DONE} && document.querySelector('{LAST} .speed')", "the answer is complete")
+    return page.text(f"{LAST} .markdown:not(.reasoning *)").strip()
+
+
+def test_real_pictures():
+    """Picture chat with the model that comes along: the answers are those of its examples."""
+    if not os.environ.get("MXC_PROGRAM"):
+        print("     left out: no program")
+        return
+    from harness import Server
+    with open(os.path.join(SHAPES, "examples", "examples.json"), encoding="utf-8") as f:
+        examples = json.load(f)
+    two = next(e for e in examples if len(e["images"]) == 2)
+    chosen = [e for e in examples if e["question"] == "Describe the image."][:3] + [two]
+    with Server(model=SHAPES) as s, opened(s) as page:
+        assert page.js("document.getElementById('model').value") == "shapes-vl"
+        page.click("#settings-open")
+        page.js("document.getElementById('set-temperature').value = '0'")
+        page.click("#settings-form button[type=submit]")
+        for example in chosen:
+            page.js("document.getElementById('new').click()")
+            assert ask_about(page, example["images"], example["question"]) == example["answer"]
+            shown = page.js("[...document.querySelectorAll('article[data-role=user] img')]"
+                            ".map((i) => i.complete && i.naturalWidth > 0)")
+            assert shown == [True] * len(example["images"]), shown
+        # what was sent is still there after a reload, and a second question sees the picture
+        page.reload()
+        page.wait("document.querySelector('.conversation')")
+        page.click(".conversation")
+        page.wait(f"document.querySelectorAll('{ANSWER}').length === 1")
+        send(page, "What is this?", wait=False)
+        page.wait(f"document.querySelectorAll('{ANSWER}').length === 2")
+        page.wait(f"{DONE} && document.querySelector('{LAST} .speed')")
+        assert page.text(f"{LAST} .markdown:not(.reasoning *)").strip()
+        # a file that is no picture of the name it has: the server's word is shown
+        with tempfile.NamedTemporaryFile(suffix=".png") as f:
+            f.write(b"no picture at all")
+            f.flush()
+            page.choose_files("#attach-file", f.name)
+            page.wait("document.querySelector('#attached img')")
+            send(page, "And this?", wait=False)
+            page.wait(f"document.querySelector('{LAST} .problem')?.textContent", "the refusal shows")
+            problem = page.text(f"{LAST} .problem")
+            assert problem.startswith("messages[4].content[0]: no picture"), problem
+        assert page.js("breaches") == []
+        page.complaints.clear()
+
+
 def test_screenshots():
-    """With MXC_SCREENSHOT_MODEL the real server's answer, else the stub's."""
+    """With MXC_SCREENSHOT_MODEL the real server's answer, else the stub's; picture chat by the
+    model that comes along."""
     folder, model = os.environ.get("MXC_SCREENSHOTS"), os.environ.get("MXC_SCREENSHOT_MODEL")
     if not folder:
         return
@@ -823,6 +959,16 @@ def test_screenshots():
     else:
         with Stub(answer) as s:
             pictures(s.url)
+    if os.environ.get("MXC_PROGRAM"):
+        from harness import Server
+        with Server(model=SHAPES) as s, BROWSER.page(s.url, width=900, height=860) as page:
+            page.js("document.getElementById('settings-open').click()")
+            page.js("document.getElementById('set-temperature').value = '0'")
+            page.click("#settings-form button[type=submit]")
+            ask_about(page, ["05-four.webp"], "Describe the image.")
+            ask_about(page, [], "How many shapes are there?")
+            page.wait("new Promise((r) => setTimeout(() => r(1), 300))")
+            assert page.picture(os.path.join(folder, "page-picture.png")) < 200_000
 
 
 def main():
