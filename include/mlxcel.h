@@ -51,7 +51,9 @@ typedef enum mlxcel_status {
     MLXCEL_CANCELLED,
     MLXCEL_NOT_WIRED,
     MLXCEL_BACKEND,
-    MLXCEL_INTERNAL
+    MLXCEL_INTERNAL,
+    MLXCEL_DEVICE_LOST,
+    MLXCEL_CONFIG /* options, checkpoint and build do not go together */
 } mlxcel_status;
 
 struct mlxcel_error {
@@ -86,8 +88,15 @@ typedef enum mlxcel_precision {
 } mlxcel_precision;
 
 struct mlxcel_model_options {
-    const char *backend; /* "cpu"; NULL: MLXCEL_BACKEND or "cpu" */
-    int threads;         /* 0: one per core */
+    const char *backend; /* "cpu", "xla"; NULL: MLXCEL_BACKEND or "cpu" */
+    /* Of the backend "xla" (docs/xla.md), as their variables would say it; NULL: MLXCEL_XLA_PLUGIN
+     * (else the plugin that "mlxcel xla install" fetched), -_PRECISION, -_CONTEXT_CAPACITY and
+     * -_VISION_BACKEND. */
+    const char *xla_plugin;           /* path of a PJRT plugin */
+    const char *xla_precision;        /* "f32", "f16", "bf16", "auto" */
+    const char *xla_context_capacity; /* tokens of a sequence, "1" to "2147483647" */
+    const char *xla_vision_backend;   /* "auto", "host", "device", "iree" */
+    int threads;                      /* 0: one per core */
     mlxcel_precision precision;
     int64_t context;     /* tokens a sequence may have, at least 2; 0: the model's limit, which a
                             larger value means too, with a warning in the log */
@@ -122,7 +131,11 @@ struct mlxcel_model_info {
     int64_t context;                 /* tokens a sequence may have here */
     int64_t trained_context;         /* the model's own limit; 0: not known */
     int32_t vocab, hidden, layers;
-    bool sees; /* pictures are taken */
+    bool sees;                 /* pictures are taken */
+    const char *vision_reason; /* why not, where that is this build's or the backend's doing; "" */
+    /* Pixels of a picture after resizing, at most, unless a request says otherwise; 0: as the
+     * checkpoint's files say. */
+    int64_t image_max_pixels;
     double load_seconds;
 };
 MLXCEL_API void mlxcel_model_info(const struct mlxcel_model *model, struct mlxcel_model_info *info);
@@ -149,6 +162,7 @@ struct mlxcel_image_cost {
     int32_t tiles, tokens; /* tokens: in the prompt, marks around the picture included */
     int64_t patches;       /* that the vision tower works on */
     uint64_t bytes;        /* while the tower runs, and of what it gives */
+    int64_t max_pixels;    /* within which it was resized; 0: what the checkpoint's files say */
 };
 /* width, height: 1 to 1048576, at most 64 Mi pixels; max_pixels: after resizing, 0: the model's. */
 MLXCEL_API mlxcel_status mlxcel_image_estimate(const char *path,
@@ -236,7 +250,9 @@ struct mlxcel_request {
      * "data:..."}}); no other file or address in them is opened. */
     const char *const *images;
     size_t n_images;
-    int64_t image_max_pixels; /* of a picture after resizing; 0: the model's default */
+    int64_t image_min_pixels, image_max_pixels; /* after resizing; 0: the model's default */
+    int64_t image_limit_pixels;   /* of a picture as it comes; more is refused; 0: 64 Mi */
+    const char *image_background; /* "RRGGBB" under transparent pixels; NULL: white */
 
     int64_t max_tokens; /* -1: to the end of the context */
     struct mlxcel_sampling sampling;
@@ -342,6 +358,55 @@ struct mlxcel_limits {
 };
 MLXCEL_API mlxcel_status mlxcel_limits_measure(int threads, struct mlxcel_limits *limits,
                                                struct mlxcel_error *error);
+
+/* What the backend made of one matrix of the model. Text is borrowed until the model is closed. */
+struct mlxcel_matrix {
+    const char *name, *storage; /* "model.layers.0.mlp.up_proj.weight"; "Q4_1", in the file */
+    const char *kernel;         /* "matmul_i4" */
+    char layout[32];            /* "I4 g32 affine" */
+    int64_t rows, columns;      /* of one slice */
+    int32_t slices, used;       /* experts: how many there are, and a token is multiplied with */
+    uint64_t bytes;             /* in memory, of all slices */
+    int32_t bits;               /* of what its products are made of: 8 (integers), 16 or 32 */
+    bool outputs_only;          /* multiplied for tokens whose output is wanted, not for prompts */
+};
+/* false: no such index, or the backend does not tell. */
+MLXCEL_API bool mlxcel_model_matrix(const struct mlxcel_model *model, int32_t index,
+                                    struct mlxcel_matrix *matrix);
+/* Bytes of keys and values of one token, as the backend keeps them. */
+MLXCEL_API uint64_t mlxcel_model_kv_bytes(const struct mlxcel_model *model);
+
+/* ---- OpenXLA devices (docs/xla.md) ---- */
+
+struct mlxcel_xla_device {
+    const char *kind, *description; /* "NVIDIA H200"; the plugin's own line */
+    uint64_t memory_bytes;          /* that may be used; of a CPU: the machine's. 0: not known */
+    uint64_t in_use_bytes;
+};
+struct mlxcel_xla_devices {
+    const char *plugin;             /* path */
+    const char *platform, *version; /* "cpu", "cuda"; free text */
+    int api_major, api_minor;       /* of PJRT */
+    int n_devices;
+    const struct mlxcel_xla_device *devices;
+};
+/* What a plugin finds on this machine. plugin: a path; NULL: MLXCEL_XLA_PLUGIN, else the one that
+ * "mlxcel xla install" fetched. MLXCEL_NOT_WIRED, MLXCEL_CONFIG: not in this build. */
+MLXCEL_API mlxcel_status mlxcel_xla_devices_new(const char *plugin,
+                                                struct mlxcel_xla_devices **devices,
+                                                struct mlxcel_error *error);
+MLXCEL_API void mlxcel_xla_devices_free(struct mlxcel_xla_devices *devices);
+
+struct mlxcel_xla_program {
+    bool decode;           /* one token of each of `rows` sequences; else `rows` tokens of one */
+    int32_t rows;          /* 1 to 4096 */
+    int32_t context;       /* tokens of a sequence */
+    bool unrolled;         /* layers one after the other, not as a loop */
+    const char *precision; /* "f32", "f16", "bf16", "auto"; NULL: MLXCEL_XLA_PRECISION */
+};
+/* StableHLO text of a checkpoint's program, for mlxcel_free. Needs no device. */
+MLXCEL_API mlxcel_status mlxcel_xla_emit(const char *path, const struct mlxcel_xla_program *program,
+                                         char **text, struct mlxcel_error *error);
 
 #ifdef __cplusplus
 }

@@ -12,12 +12,14 @@ _mlxcel() {
     case $prev in
     --precision) words="auto exact fast" ;;
     --cpu) words="scalar avx2 avx512" ;;
-    --backend) words="cpu" ;;
+    --backend) words="cpu xla" ;;
+    --xla-precision) words="auto f32 f16 bf16" ;;
+    --xla-vision-backend) words="auto host device" ;;
     --models-dir | --local-dir)
         mapfile -t COMPREPLY < <(compgen -d -- "$cur")
         return
         ;;
-    --image | --messages | --template | --system-file | -f | --file | -o | --output)
+    --xla-plugin | --image | --messages | --template | --system-file | -f | --file | -o | --output)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return
         ;;

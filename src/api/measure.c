@@ -5,6 +5,8 @@
 #include "engine/timing.h"
 #include "engine/trace.h"
 
+#include <string.h>
+
 /* The public struct first, so that its address is ours. */
 struct trace {
     struct mlxcel_trace shown;
@@ -86,4 +88,36 @@ mlxcel_status mlxcel_limits_measure(int threads, struct mlxcel_limits *limits,
                                      .bf16_tflops = inner.bf16_tflops,
                                      .f32_tflops = inner.f32_tflops};
     return MLXCEL_OK;
+}
+
+bool mlxcel_model_matrix(const struct mlxcel_model *model, int32_t index,
+                         struct mlxcel_matrix *matrix) {
+    struct mxc_plan_matrix m;
+    if (!model->loaded || index < 0 || !model->loaded->ops->plan_matrix ||
+        !model->loaded->ops->plan_matrix(model->loaded->plan, index, &m))
+        return false;
+    *matrix = (struct mlxcel_matrix){.name = m.name,
+                                     .storage = m.storage,
+                                     .kernel = m.kernel,
+                                     .rows = m.rows,
+                                     .columns = m.columns,
+                                     .slices = m.slices,
+                                     .used = m.used,
+                                     .bytes = m.bytes,
+                                     .bits = m.bits,
+                                     .outputs_only = m.outputs_only};
+    memcpy(matrix->layout, m.layout, sizeof matrix->layout);
+    return true;
+}
+
+uint64_t mlxcel_model_kv_bytes(const struct mlxcel_model *model) {
+    struct mxc_plan_memory memory;
+    uint64_t bytes = 0;
+    if (!model->loaded)
+        return 0;
+    model->loaded->ops->plan_memory(model->loaded->plan, &memory);
+    for (int k = 0; k < MXC_N_KV_KINDS; k++)
+        if (k != MXC_KV_CROSS)
+            bytes += memory.kv_block_bytes[k] / MXC_KV_BLOCK;
+    return bytes;
 }

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "gen/host.h"
+#include "store/xla_place.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,10 +37,28 @@ static enum mxc_code check_options(const struct mlxcel_model_options *o, struct 
     return MXC_OK;
 }
 
-static void load_options(const struct mlxcel_model_options *o, struct mxc_load_options *out) {
+/* Options of an OpenXLA session. place: what they borrow; to be released when the model is open. */
+static enum mxc_code xla_options(const struct mlxcel_model_options *o, struct mxc_xla_given *given,
+                                 struct mxc_xla_place *place, struct mxc_err *err) {
+    *given = (struct mxc_xla_given){.plugin = o->xla_plugin,
+                                    .precision = o->xla_precision,
+                                    .capacity = o->xla_context_capacity,
+                                    .vision = o->xla_vision_backend};
+    mxc_xla_given_environment(given);
+    enum mxc_code code = mxc_xla_place_find(place, err);
+    if (code)
+        return code;
+    given->cache_dir = place->programs;
+    if (!given->plugin || !*given->plugin)
+        given->plugin = place->plugin;
+    return MXC_OK;
+}
+
+static enum mxc_code load_options(const struct mlxcel_model_options *o,
+                                  struct mxc_load_options *out, struct mxc_xla_place *place,
+                                  struct mxc_err *err) {
     mxc_load_options_init(out);
-    const char *backend = o->backend ? o->backend : getenv("MLXCEL_BACKEND");
-    out->backend = backend;
+    out->backend = o->backend ? o->backend : getenv("MLXCEL_BACKEND");
     out->n_threads = o->threads;
     out->precision = (enum mxc_precision)o->precision;
     out->max_batch = o->max_sequences;
@@ -49,20 +68,23 @@ static void load_options(const struct mlxcel_model_options *o, struct mxc_load_o
     out->force = o->force;
     out->progress = o->progress;
     out->progress_user = o->progress_user;
+    return xla_options(o, &out->xla, place, err);
 }
 
 static enum mxc_code open_weights(struct mlxcel_model *m, const char *path, struct mxc_err *err) {
     struct mxc_load_options load;
-    load_options(&m->options, &load);
-    enum mxc_code code = mxc_model_open(path, &load, &m->loaded, err);
+    struct mxc_xla_place place = {.plugin = NULL};
+    enum mxc_code code = load_options(&m->options, &load, &place, err);
+    if (!code)
+        code = mxc_model_open(path, &load, &m->loaded, err);
+    mxc_xla_place_fini(&place);
     if (code)
         return code;
     int32_t trained = mxc_checkpoint_context(m->loaded->checkpoint);
     if (m->options.context > trained)
         mxc_log(MXC_LOG_WARN, "a context of %lld tokens is more than the model's; %d are used",
                 (long long)m->options.context, trained);
-    m->context =
-        m->options.context && m->options.context < trained ? (int32_t)m->options.context : trained;
+    m->context = mxc_model_context(m->loaded, m->options.context);
     mxc_host_quantisation(m->loaded->checkpoint->weights, m->quantisation, sizeof m->quantisation);
     return MXC_OK;
 }
@@ -119,6 +141,7 @@ void mlxcel_model_info(const struct mlxcel_model *model, struct mlxcel_model_inf
                                        .model_type = "",
                                        .quantisation = model->quantisation,
                                        .plan = "",
+                                       .vision_reason = "",
                                        .load_seconds = model->load_seconds};
     if (!model->loaded)
         return;
@@ -134,6 +157,12 @@ void mlxcel_model_info(const struct mlxcel_model *model, struct mlxcel_model_inf
     info->hidden = c->graph->hidden;
     info->layers = c->graph->n_layers;
     info->sees = c->vision != NULL;
+    info->vision_reason = model->loaded->vision_reason;
+    if (c->vision) {
+        struct mxc_vision_budget budget;
+        mxc_vision_default_budget(c->vision, &budget);
+        info->image_max_pixels = budget.max_pixels;
+    }
 }
 
 mlxcel_status mlxcel_model_estimate(const char *path, const struct mlxcel_model_options *options,
@@ -141,6 +170,7 @@ mlxcel_status mlxcel_model_estimate(const char *path, const struct mlxcel_model_
                                     struct mlxcel_error *error) {
     struct mlxcel_model_options o;
     struct mxc_load_options load;
+    struct mxc_xla_place place = {.plugin = NULL};
     struct mxc_memory_estimate e;
     struct mxc_checkpoint *c = NULL;
     struct mxc_err err;
@@ -152,15 +182,16 @@ mlxcel_status mlxcel_model_estimate(const char *path, const struct mlxcel_model_
                              (long long)n_tokens, batch);
     o.max_sequences = batch > o.max_sequences ? batch : o.max_sequences;
     enum mxc_code code = check_options(&o, &err);
-    if (!code) {
-        load_options(&o, &load);
+    if (!code)
+        code = load_options(&o, &load, &place, &err);
+    if (!code)
         code = mxc_checkpoint_open(path, &c, &err);
-    }
     if (!code) {
         int32_t context = n_tokens ? (int32_t)n_tokens : mxc_checkpoint_context(c);
         code = mxc_checkpoint_estimate(c, &load, context, batch, &e, &err);
     }
     mxc_checkpoint_close(c);
+    mxc_xla_place_fini(&place);
     if (code)
         return mxc_api_fail(&err, error);
     *memory = (struct mlxcel_memory){.weights = e.weights,
@@ -183,6 +214,7 @@ mlxcel_status mlxcel_image_estimate(const char *path, const struct mlxcel_model_
                                     struct mlxcel_image_cost *cost, struct mlxcel_error *error) {
     struct mlxcel_model_options o;
     struct mxc_load_options load;
+    struct mxc_xla_place place = {.plugin = NULL};
     struct mxc_checkpoint *c = NULL;
     struct mxc_vision_cost found;
     uint64_t bytes = 0;
@@ -196,13 +228,17 @@ mlxcel_status mlxcel_image_estimate(const char *path, const struct mlxcel_model_
                              height, (long long)max_pixels);
     const struct mxc_vision_budget budget = {.max_pixels = max_pixels};
     enum mxc_code code = check_options(&o, &err);
-    if (!code) {
-        load_options(&o, &load);
+    if (!code)
+        code = load_options(&o, &load, &place, &err);
+    if (!code)
         code = mxc_checkpoint_open(path, &c, &err);
-    }
     if (!code)
         code = mxc_checkpoint_picture(c, &load, width, height, &budget, &found, &bytes, &err);
+    struct mxc_vision_budget used = budget;
+    if (!code && !max_pixels)
+        mxc_vision_default_budget(c->vision, &used);
     mxc_checkpoint_close(c);
+    mxc_xla_place_fini(&place);
     if (code)
         return mxc_api_fail(&err, error);
     *cost = (struct mlxcel_image_cost){.width = found.width,
@@ -210,7 +246,8 @@ mlxcel_status mlxcel_image_estimate(const char *path, const struct mlxcel_model_
                                        .tiles = found.n_tiles,
                                        .tokens = found.n_tokens,
                                        .patches = found.n_patches,
-                                       .bytes = bytes};
+                                       .bytes = bytes,
+                                       .max_pixels = used.max_pixels};
     return MLXCEL_OK;
 }
 

@@ -103,11 +103,17 @@ enum mxc_code mxc_api_messages(const struct mlxcel_model *model,
         code = vision ? add_images(request, messages, err)
                       : mxc_err_set(err, MXC_E_UNSUPPORTED, "the model takes no images");
     if (!code) {
-        const struct mxc_picture_options pictures = {
-            .budget = {.max_pixels = request->image_max_pixels},
+        struct mxc_picture_options pictures = {
+            .budget = {request->image_min_pixels, request->image_max_pixels},
+            .image = mxc_image_defaults,
             .max_bytes = MAX_IMAGE_BYTES,
+            .max_tokens = model->context,
             .fetch = fetch_image,
             .fetch_user = (void *)(uintptr_t)request};
+        if (request->image_limit_pixels)
+            pictures.image.max_pixels = (uint64_t)request->image_limit_pixels;
+        if (request->image_background) /* was checked */
+            (void)mxc_image_colour(request->image_background, pictures.image.background);
         const struct mxc_prompt_input input = {
             .messages = messages, .variables = variables, .vision = vision, .pictures = &pictures};
         code = mxc_prompt_build(model->chat, &input, out, err);
@@ -150,9 +156,13 @@ enum mxc_code mxc_api_prompt_init(const struct mlxcel_model *model,
     if ((request->ids != NULL) + (request->prompt != NULL) + (request->messages_json != NULL) != 1)
         return mxc_err_set(err, MXC_E_ARG,
                            "a request has exactly one of ids, prompt and messages_json");
-    if (request->image_max_pixels < 0)
-        return mxc_err_set(err, MXC_E_ARG, "image_max_pixels: %lld",
-                           (long long)request->image_max_pixels);
+    uint8_t colour[3];
+    if (request->image_max_pixels < 0 || request->image_min_pixels < 0 ||
+        request->image_limit_pixels < 0)
+        return mxc_err_set(err, MXC_E_ARG, "a number of pixels below zero");
+    if (request->image_background && !mxc_image_colour(request->image_background, colour))
+        return mxc_err_set(err, MXC_E_ARG, "image_background: \"%.40s\" is not RRGGBB",
+                           request->image_background);
     if (request->n_images && !request->messages_json)
         return mxc_err_set(err, MXC_E_ARG, "pictures need messages_json");
     if (request->ids) {

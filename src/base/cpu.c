@@ -8,6 +8,7 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,34 @@ enum mxc_cpu_level mxc_cpu_best(void) {
 #else
     return MXC_CPU_SCALAR;
 #endif
+}
+
+#if defined(__x86_64__)
+static void add_word(char text[128], const char *word, bool have) {
+    size_t used = strlen(text);
+    if (!have)
+        (void)snprintf(text + used, 128 - used, "%s%s", used ? " " : "", word);
+}
+#endif
+
+const char *mxc_cpu_missing(char text[128]) {
+    text[0] = 0;
+#if defined(__x86_64__)
+    if (mxc_cpu_best() == MXC_CPU_SCALAR) {
+        add_word(text, "avx2", __builtin_cpu_supports("avx2"));
+        add_word(text, "fma", __builtin_cpu_supports("fma"));
+    } else {
+        add_word(text, "avx512f", __builtin_cpu_supports("avx512f"));
+        add_word(text, "avx512bw", __builtin_cpu_supports("avx512bw"));
+        add_word(text, "avx512vl", __builtin_cpu_supports("avx512vl"));
+        add_word(text, "avx512dq", __builtin_cpu_supports("avx512dq"));
+        add_word(text, "avx512_vnni", __builtin_cpu_supports("avx512vnni"));
+        add_word(text, "avx512_bf16", __builtin_cpu_supports("avx512bf16"));
+    }
+#else
+    (void)snprintf(text, 128, "an x86-64 CPU");
+#endif
+    return text;
 }
 
 enum mxc_cpu_level mxc_cpu_level(void) {

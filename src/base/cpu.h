@@ -24,6 +24,9 @@ enum mxc_code mxc_cpu_mask(enum mxc_cpu_level level, struct mxc_err *err);
 const char *mxc_cpu_level_name(enum mxc_cpu_level level);
 /* false: no such name. */
 bool mxc_cpu_level_parse(const char *name, enum mxc_cpu_level *level);
+/* Flags of /proc/cpuinfo that the level above the machine's best needs and the CPU lacks,
+ * "avx512_vnni avx512_bf16"; "" at the highest level. Returns text. */
+const char *mxc_cpu_missing(char text[128]);
 /* Cores this process may run on, at least 1. */
 int mxc_cpu_count(void);
 

@@ -94,6 +94,8 @@ static const struct mxc_code_info table[MXC_N_CODES] = {
     [MXC_E_NOT_WIRED] = {"not_wired", 1, 501, "not_supported_error", "api_error"},
     [MXC_E_BACKEND] = {"backend", 1, 500, "server_error", "api_error"},
     [MXC_E_INTERNAL] = {"internal", 1, 500, "server_error", "api_error"},
+    [MXC_E_DEVICE_LOST] = {"device_lost", 1, 500, "server_error", "api_error"},
+    [MXC_E_CONFIG] = {"invalid_config", 2, 500, "server_error", "api_error"},
 };
 
 const struct mxc_code_info *mxc_code_info(enum mxc_code code) {

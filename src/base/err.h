@@ -28,6 +28,8 @@ enum mxc_code {
     MXC_E_NOT_WIRED, /* the build lacks the device runtime */
     MXC_E_BACKEND,   /* a backend failed while it ran */
     MXC_E_INTERNAL,
+    MXC_E_DEVICE_LOST, /* a device that can no longer be used: reopen the backend */
+    MXC_E_CONFIG,      /* InvalidConfig: options, checkpoint and build do not go together */
     MXC_N_CODES
 };
 

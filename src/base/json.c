@@ -9,14 +9,75 @@
 #include "base/file.h"
 #include "base/mem.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+/* An integer in text[*i, length) that fits no int64; *i moves behind it, or behind any other. */
+static bool is_wide(const char *text, size_t length, size_t *i) {
+    char digits[24];
+    size_t n = 0, at = *i;
+    for (; at < length && (is_digit(text[at]) || (!n && text[at] == '-')); at++, n++)
+        if (n < sizeof digits - 1)
+            digits[n] = text[at];
+    *i = at;
+    if (at < length && (text[at] == '.' || text[at] == 'e' || text[at] == 'E'))
+        return false;
+    digits[n < sizeof digits - 1 ? n : sizeof digits - 1] = 0;
+    errno = 0;
+    (void)strtoll(digits, NULL, 10);
+    return errno == ERANGE;
+}
+
+/* The text with integers that fit no int64 written as reals: Hugging Face writes "no limit" as
+ * 1000000000000000019884624838656, which jansson refuses. */
+static bool widen(const char *text, size_t length, struct mxc_buf *out) {
+    bool quoted = false;
+    size_t from = 0;
+    for (size_t i = 0; i < length;) {
+        char c = text[i];
+        if (quoted && c == '\\' && i + 1 < length)
+            i++;
+        else if (c == '"')
+            quoted = !quoted;
+        if (quoted || (c != '-' && !is_digit(c))) {
+            i++;
+            continue;
+        }
+        bool wide = is_wide(text, length, &i);
+        mxc_buf_append(out, text + from, i - from);
+        mxc_buf_puts(out, wide ? ".0" : "");
+        for (from = i; i < length && (is_digit(text[i]) || memchr("+-.eE", text[i], 5));)
+            i++; /* the rest of a real */
+    }
+    mxc_buf_append(out, text + from, length - from);
+    return !out->failed;
+}
+
+static json_t *load(const char *text, size_t length, json_error_t *e) {
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
+    json_t *value = json_loadb(text, length, flags, e);
+    if (value || json_error_code(e) != json_error_numeric_overflow)
+        return value;
+    struct mxc_buf wide;
+    mxc_buf_init(&wide, SIZE_MAX / 2);
+    if (widen(text, length, &wide))
+        value = json_loadb(wide.data, wide.length, flags, e);
+    else
+        *e->text = 0;
+    mxc_buf_fini(&wide);
+    return value;
+}
 
 enum mxc_code mxc_json_parse(const char *text, size_t length, const char *name, json_t **root,
                              struct mxc_err *err) {
     json_error_t e;
-    json_t *value =
-        json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+    json_t *value = load(text, length, &e);
     if (!value) {
         /* jansson has no words for a value that it could not allocate */
         if (json_error_code(&e) == json_error_out_of_memory || !*e.text)

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Parses text of length bytes; duplicate keys are an error; name appears in messages. The caller
- * owns *root (json_decref). */
+/* Parses text of length bytes; duplicate keys are an error; an integer beyond int64 becomes a real;
+ * name appears in messages. The caller owns *root (json_decref). */
 enum mxc_code mxc_json_parse(const char *text, size_t length, const char *name, json_t **root,
                              struct mxc_err *err) MXC_MUST;
 /* Reads and parses a file of at most max_bytes. */

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/str.h"
+#include "cli/limits.h"
 #include "cli/options.h"
 #include "cli/term.h"
 
@@ -29,17 +30,18 @@ struct bench {
     struct mxc_model_args model;
     const char *prompts, *gens, *batches, *threads, *depths;
     int64_t repeats;
-    bool json, limits;
+    bool json, limits, headed;
     const char *name;
     json_t *results;
 };
 
 struct row {
     const struct mlxcel_model_info *info;
-    const struct mlxcel_limits *limits; /* NULL: not measured */
+    const struct mxc_limits_report *limits; /* NULL: not measured */
     struct mlxcel_bench bench;
-    int64_t threads;
-    double mean, deviation; /* tokens per second */
+    int64_t threads, n;
+    double rates[MAX_REPEATS]; /* [n] tokens per second */
+    double mean, deviation;
 };
 
 /* "512,128" */
@@ -65,7 +67,7 @@ static int64_t tokens_of(const struct mlxcel_bench *b) {
 
 static int measure(struct mlxcel_model *model, int64_t repeats, struct row *row) {
     struct mlxcel_error error;
-    double rates[MAX_REPEATS], seconds, sum = 0, squares = 0;
+    double *rates = row->rates, seconds, sum = 0, squares = 0;
     struct mxc_progress progress;
     mxc_progress_start(&progress, "measuring");
     for (int64_t i = -1; i < repeats; i++) { /* the first is a warm-up */
@@ -80,6 +82,7 @@ static int measure(struct mlxcel_model *model, int64_t repeats, struct row *row)
         }
     }
     mxc_progress_done(&progress);
+    row->n = repeats;
     row->mean = sum / (double)repeats;
     for (int64_t i = 0; i < repeats; i++)
         squares += (rates[i] - row->mean) * (rates[i] - row->mean);
@@ -96,25 +99,26 @@ static void test_name(const struct mlxcel_bench *b, char text[64]) {
         (void)snprintf(text + n, 64 - (size_t)n, " @d%d", b->n_depth);
 }
 
-/* Share of the machine's limit: arithmetic for prompts (two operations per parameter and token
- * against the int8 peak), reading for one-sequence decode (file bytes per token). */
-static double share(const struct row *row) {
-    if (!row->limits)
-        return 0;
-    if (row->bench.n_prompt && row->limits->int8_tops > 0)
-        return 2 * (double)row->info->parameters * row->mean / (row->limits->int8_tops * 1e12);
-    if (!row->bench.n_prompt && row->bench.n_sequences == 1)
-        return (double)row->info->file_bytes * row->mean / (row->limits->read_gbs * 1e9);
-    return 0;
+/* Share of the machine's limit, and what that limit is. 0: not measured. */
+static double share(const struct row *row, const char **bound) {
+    double seconds = row->limits ? mxc_limits_seconds(row->limits, &row->bench, bound) : 0;
+    return seconds * row->mean / (double)tokens_of(&row->bench);
+}
+
+static void print_head(void) {
+    (void)printf("| %-10s | %-16s | %9s | %7s | %12s | %17s |\n"
+                 "| ---------- | ---------------- | --------: | ------: | -----------: | "
+                 "----------------: |\n",
+                 "model", "quantisation", "size", "threads", "test", "tokens/s");
 }
 
 static void print_row(const struct row *row) {
     char name[64], size[16], reached[32] = "";
     test_name(&row->bench, name);
-    double s = share(row);
+    const char *bound;
+    double s = share(row, &bound);
     if (s > 0)
-        (void)snprintf(reached, sizeof reached, "%.0f %% of %s", 100 * s,
-                       row->bench.n_prompt ? "int8" : "read");
+        (void)snprintf(reached, sizeof reached, "%.0f %% of %s", 100 * s, bound);
     (void)printf("| %-10s | %-16s | %9s | %7lld | %12s | %9.2f ± %.2f |%s%s\n", row->info->family,
                  row->info->quantisation, mxc_term_size(row->info->file_bytes, size),
                  (long long)row->threads, name, row->mean, row->deviation, *reached ? " " : "",
@@ -130,13 +134,23 @@ static json_t *row_json(const struct row *row) {
                           (json_int_t)row->threads, "n_prompt", row->bench.n_prompt, "n_gen",
                           row->bench.n_gen, "n_depth", row->bench.n_depth, "n_batch",
                           row->bench.n_sequences, "avg_ts", row->mean, "stddev_ts", row->deviation);
-    if (o && row->limits)
-        (void)json_object_set_new(o, "share_of_limit", json_real(share(row)));
+    json_t *samples = json_array();
+    const char *bound;
+    for (int64_t i = 0; samples && i < row->n; i++)
+        (void)json_array_append_new(samples, json_real(row->rates[i]));
+    if (o)
+        (void)json_object_set_new(o, "samples_ts", samples);
+    if (o && row->limits) {
+        (void)json_object_set_new(o, "share_of_limit", json_real(share(row, &bound)));
+        (void)json_object_set_new(o, "bound_by", json_string(bound));
+        (void)json_object_set_new(o, "limits", mxc_limits_json(row->limits));
+    }
     return o;
 }
 
-static int run_case(struct bench *b, struct mlxcel_model *model, const struct mlxcel_limits *limits,
-                    const struct mlxcel_bench *test, int64_t threads) {
+static int run_case(struct bench *b, struct mlxcel_model *model,
+                    const struct mxc_limits_report *limits, const struct mlxcel_bench *test,
+                    int64_t threads) {
     struct mlxcel_model_info info;
     mlxcel_model_info(model, &info);
     int64_t n = (int64_t)test->n_depth + test->n_prompt + test->n_gen;
@@ -160,6 +174,8 @@ static int run_model(struct bench *b, int64_t threads, const struct values *prom
     struct mlxcel_model_options options;
     struct mlxcel_model *model;
     struct mlxcel_limits limits;
+    struct mxc_limits_report report;
+    struct mlxcel_model_info info;
     struct mlxcel_error error;
     int status = mxc_options_model("bench", &b->model, &options);
     if (status)
@@ -170,14 +186,17 @@ static int run_model(struct bench *b, int64_t threads, const struct values *prom
             options.max_sequences = (int)batches->items[i];
     if (b->limits && mlxcel_limits_measure((int)threads, &limits, &error))
         return mxc_term_fail(&error);
-    if (b->limits && !b->json)
-        (void)printf("limits, %lld threads: read %.1f GB/s, int8 %.2f TOP/s, bf16 %.2f TFLOP/s, "
-                     "f32 %.2f TFLOP/s\n",
-                     (long long)threads, limits.read_gbs, limits.int8_tops, limits.bf16_tflops,
-                     limits.f32_tflops);
     status = mxc_options_open(&b->model, b->name, &options, &model);
     if (status)
         return status;
+    mlxcel_model_info(model, &info);
+    if (b->limits)
+        mxc_limits_look(&report, model, &limits, (int)threads, mxc_options_cores());
+    if (b->limits && !b->json)
+        mxc_limits_print(&report, info.plan, (int)threads);
+    if (!b->json && (b->limits || !b->headed))
+        print_head();
+    b->headed = true;
     for (size_t d = 0; d < depths->n; d++)
         for (size_t i = 0; i < batches->n; i++)
             for (size_t j = 0; j < prompts->n + gens->n; j++) {
@@ -188,7 +207,7 @@ static int run_model(struct bench *b, int64_t threads, const struct values *prom
                 else
                     test.n_gen = (int)gens->items[j - prompts->n];
                 if (!status && (test.n_prompt || test.n_gen))
-                    status = run_case(b, model, b->limits ? &limits : NULL, &test, threads);
+                    status = run_case(b, model, b->limits ? &report : NULL, &test, threads);
             }
     mlxcel_model_close(model);
     return status;
@@ -203,11 +222,6 @@ static int run_all(struct bench *b) {
         return mxc_term_usage("bench", "-p, -n, -np, -t and -d take comma-separated numbers");
     if (!(b->results = json_array()))
         return mxc_term_error("out of memory");
-    if (!b->json)
-        (void)printf("| %-10s | %-16s | %9s | %7s | %12s | %17s |\n"
-                     "| ---------- | ---------------- | --------: | ------: | -----------: | "
-                     "----------------: |\n",
-                     "model", "quantisation", "size", "threads", "test", "tokens/s");
     int status = 0;
     for (size_t i = 0; !status && i < threads.n; i++)
         status = run_model(b, threads.items[i], &prompts, &gens, &batches, &depths);
@@ -246,8 +260,7 @@ static int run(int argc, char **argv) {
          &b.limits, 0, 0, NULL},
         {MXC_ARG_FLAG, "--json", NULL, "a JSON array", &b.json, 0, 0, NULL},
         {MXC_ARG_TEXT, "--precision", "P", "auto, exact or fast", &b.model.precision, 0, 0, NULL},
-        {MXC_ARG_TEXT, "--backend", "NAME", "cpu (default MLXCEL_BACKEND)", &b.model.backend, 0, 0,
-         NULL},
+        MXC_BACKEND_ARGS(&b.model),
         {MXC_ARG_TEXT, "--cpu", "LEVEL", "scalar, avx2 or avx512 at most", &b.model.cpu, 0, 0,
          NULL},
         {MXC_ARG_INT, "-b, --batch-size", "N", "rows per step (512)", &b.model.max_chunk, 32, 8192,

@@ -23,6 +23,7 @@ struct inspect {
     int64_t context, batch;
     bool json, tensors, graph;
     const char *image_size;
+    int64_t image_max_pixels;
     struct mlxcel_image_cost image; /* width 0: not asked for, or the model does not see */
     bool sees;
     char *path;
@@ -147,12 +148,12 @@ static int print_json(const struct inspect *s) {
     else if (o)
         (void)json_object_set_new(o, "memory", memory_json(s));
     if (o && s->sees)
-        (void)json_object_set_new(o, "vision",
-                                  json_pack("{s:s, s:i, s:i, s:i, s:I, s:i, s:I}", "image_size",
-                                            s->image_size, "width", s->image.width, "height",
-                                            s->image.height, "tiles", s->image.tiles, "patches",
-                                            (json_int_t)s->image.patches, "tokens", s->image.tokens,
-                                            "bytes", (json_int_t)s->image.bytes));
+        (void)json_object_set_new(
+            o, "vision",
+            json_pack("{s:s, s:i, s:i, s:i, s:I, s:i, s:I, s:I}", "image_size", s->image_size,
+                      "width", s->image.width, "height", s->image.height, "tiles", s->image.tiles,
+                      "patches", (json_int_t)s->image.patches, "tokens", s->image.tokens, "bytes",
+                      (json_int_t)s->image.bytes, "max_pixels", (json_int_t)s->image.max_pixels));
     if (o)
         (void)json_object_set_new(o, "tensors", tensors_json(s->weights));
     return mxc_term_put_json(o);
@@ -219,8 +220,11 @@ static void print_vision(const struct inspect *s) {
                  v->height);
     if (v->tiles > 1)
         (void)printf(" in %d tiles", v->tiles);
-    (void)printf(": %" PRId64 " patches, %d tokens, %s\n", v->patches, v->tokens,
+    (void)printf(": %" PRId64 " patches, %d tokens, %s", v->patches, v->tokens,
                  mxc_term_size(v->bytes, size));
+    if (v->max_pixels)
+        (void)printf("; at most %" PRId64 " pixels (--image-max-pixels)", v->max_pixels);
+    (void)putchar('\n');
 }
 
 static void print_text(const struct inspect *s) {
@@ -255,8 +259,8 @@ static int read_image(struct inspect *s, const struct mlxcel_model_options *opti
     if (s->image_size && (sscanf(s->image_size, "%dx%d%n", &width, &height, &end) != 2 ||
                           s->image_size[end] || width < 1 || height < 1))
         return mxc_term_usage("inspect", "--image-size: \"%s\" is not WIDTHxHEIGHT", s->image_size);
-    mlxcel_status status =
-        mlxcel_image_estimate(s->path, options, width, height, 0, &s->image, &error);
+    mlxcel_status status = mlxcel_image_estimate(s->path, options, width, height,
+                                                 s->image_max_pixels, &s->image, &error);
     s->sees = !status;
     if (status && s->image_size)
         return mxc_term_fail(&error);
@@ -306,9 +310,13 @@ static int run(int argc, char **argv) {
          &s.graph, 0, 0, NULL},
         {MXC_ARG_TEXT, "--image-size", "WxH", "what a picture of that size costs a model that sees",
          &s.image_size, 0, 0, NULL},
+        {MXC_ARG_INT, "--image-max-pixels", "N",
+         "of a picture after resizing (the model's, at most 1048576)", &s.image_max_pixels, 0,
+         INT64_C(1) << 40, NULL},
         {MXC_ARG_FLAG, "--json", NULL, "one JSON object", &s.json, 0, 0, NULL},
         {MXC_ARG_TEXT, "--precision", "P", "auto, exact or fast", &s.model_args.precision, 0, 0,
          NULL},
+        MXC_BACKEND_ARGS(&s.model_args),
         {MXC_ARG_TEXT, "--models-dir", "DIR", "model store (default MLXCEL_MODELS_DIR)",
          &s.model_args.models_dir, 0, 0, NULL},
     };

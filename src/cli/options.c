@@ -38,6 +38,10 @@ int mxc_options_model(const char *command, const struct mxc_model_args *m,
                       struct mlxcel_model_options *options) {
     mlxcel_model_options_init(options);
     options->backend = m->backend;
+    options->xla_plugin = m->xla_plugin;
+    options->xla_precision = m->xla_precision;
+    options->xla_context_capacity = m->xla_capacity;
+    options->xla_vision_backend = m->xla_vision;
     options->threads = (int)m->threads;
     options->context = m->context;
     options->force = m->force;

@@ -6,9 +6,43 @@
 
 struct mxc_model_args {
     const char *models_dir, *backend, *precision, *cpu;
+    const char *xla_plugin, *xla_precision, *xla_capacity, *xla_vision; /* of --backend xla */
     int64_t threads, context, max_sequences, max_chunk;
     bool force, verbose;
 };
+
+#define MXC_BACKEND_ARGS(m)                                                                        \
+    {MXC_ARG_TEXT,  "--backend", "NAME", "cpu or xla (default MLXCEL_BACKEND, else cpu)",          \
+     &(m)->backend, 0,           0,      NULL},                                                    \
+        {MXC_ARG_TEXT,                                                                             \
+         "--xla-plugin",                                                                           \
+         "FILE",                                                                                   \
+         "xla: PJRT plugin (default MLXCEL_XLA_PLUGIN, else the installed one)",                   \
+         &(m)->xla_plugin,                                                                         \
+         0,                                                                                        \
+         0,                                                                                        \
+         NULL},                                                                                    \
+        {MXC_ARG_TEXT,                                                                             \
+         "--xla-precision",                                                                        \
+         "P",                                                                                      \
+         "xla: f32, f16, bf16 into dots (default MLXCEL_XLA_PRECISION)",                           \
+         &(m)->xla_precision,                                                                      \
+         0,                                                                                        \
+         0,                                                                                        \
+         NULL},                                                                                    \
+        {MXC_ARG_TEXT,                                                                             \
+         "--xla-context-capacity",                                                                 \
+         "N",                                                                                      \
+         "xla: tokens of a sequence, prompt and answer (default MLXCEL_XLA_CONTEXT_CAPACITY)",     \
+         &(m)->xla_capacity,                                                                       \
+         0,                                                                                        \
+         0,                                                                                        \
+         NULL},                                                                                    \
+    {                                                                                              \
+        MXC_ARG_TEXT, "--xla-vision-backend", "P",                                                 \
+            "xla: auto, host or device (default MLXCEL_XLA_VISION_BACKEND)", &(m)->xla_vision, 0,  \
+            0, NULL                                                                                \
+    }
 
 #define MXC_MODEL_ARGS(m)                                                                            \
     {MXC_ARG_HEADING, "", NULL, "Model:", NULL, 0, 0, NULL},                                         \
@@ -25,8 +59,7 @@ struct mxc_model_args {
         {MXC_ARG_INT, "-c, --ctx-size", "N", "context of a sequence; 0: the model's", &(m)->context, \
          0,           1 << 30,          NULL},                                                       \
         {MXC_ARG_TEXT, "--precision", "P", "auto, exact or fast", &(m)->precision, 0, 0, NULL},      \
-        {MXC_ARG_TEXT,  "--backend", "NAME", "cpu (default MLXCEL_BACKEND)",                         \
-         &(m)->backend, 0,           0,      NULL},                                                  \
+        MXC_BACKEND_ARGS(m),                                                                         \
         {MXC_ARG_TEXT, "--cpu", "LEVEL", "scalar, avx2 or avx512 at most (default MLXCEL_CPU)",      \
          &(m)->cpu,    0,       0,       NULL},                                                      \
         {MXC_ARG_INT,                                                                                \

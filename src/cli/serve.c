@@ -14,6 +14,7 @@
 #include "cli/term.h"
 #include "server/server.h"
 #include "server/surface.h"
+#include "store/xla_place.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,12 +33,16 @@
 extern char **environ;
 
 struct mxc_serve_args {
-    struct mxc_arg_list models, aliases, keys, origins;
+    struct mxc_arg_list models, aliases, keys, origins, media_domains, image_min_pixels,
+        image_max_pixels;
     const char *models_dir, *kv_bytes, *precision, *backend, *cpu, *host, *prefix, *tls_key_file;
     const char *tls_cert_file, *key_file, *reasoning_format, *log_format, *log_file, *pooling;
-    const char *state_dir, *store_bytes;
+    const char *xla_plugin, *xla_precision, *xla_capacity, *xla_vision;
+    const char *cache_bytes, *slot_dir, *slot_bytes;
+    const char *state_dir, *store_bytes, *media_path, *image_background;
     int64_t threads, context, parallel, max_chunk, max_queue, port, max_body_mb, max_header_kb;
     int64_t max_json_depth, max_connections, max_per_key, max_stream_kb, http_threads, prep_threads;
+    int64_t max_image_mb, image_megapixels;
     double write_s, header_s, idle_s, ping_s, drain_s;
     bool force, no_key_needed, metrics, no_metrics, slots, no_slots, verbose, always, surface,
         embeddings;
@@ -48,6 +53,7 @@ struct mxc_serve_args {
 struct serve {
     struct mxc_serve_args args;
     struct mxc_arena arena;
+    struct mxc_xla_place xla;
     struct mxc_host *host;
     struct mxc_server *server;
     int signals, changes; /* descriptors */
@@ -226,6 +232,42 @@ static const char *name_of(struct serve *s, size_t i) {
     return base;
 }
 
+/* The number that a list of "N" and "MODEL=N" gives a model; what names the model wins. */
+static int pixels_of(const struct mxc_arg_list *list, const char *flag, const char *model,
+                     int64_t *pixels) {
+    bool named = false;
+    for (size_t i = 0; i < list->n; i++) {
+        const char *item = list->items[i], *equals = strrchr(item, '=');
+        int64_t n;
+        if (!mxc_parse_i64(equals ? equals + 1 : item, &n) || n < 1 || n > INT64_C(1) << 40)
+            return mxc_term_usage("serve", "%s: \"%s\" is not N or MODEL=N", flag, item);
+        size_t length = equals ? (size_t)(equals - item) : 0;
+        bool mine = equals && strlen(model) == length && !memcmp(item, model, length);
+        if (mine || (!equals && !named))
+            *pixels = n;
+        named |= mine;
+    }
+    return 0;
+}
+
+/* Every MODEL=N names a model. */
+static int check_pixels(struct serve *s, const struct mxc_arg_list *list, const char *flag) {
+    for (size_t i = 0; i < list->n; i++) {
+        const char *item = list->items[i], *equals = strrchr(item, '=');
+        bool found = !equals;
+        for (size_t k = 0; k < s->args.models.n && !found; k++) {
+            const char *name = name_of(s, k);
+            if (!name)
+                return mxc_term_error("out of memory");
+            found = strlen(name) == (size_t)(equals - item) &&
+                    !memcmp(item, name, (size_t)(equals - item));
+        }
+        if (!found)
+            return mxc_term_usage("serve", "%s: \"%s\" names no model", flag, item);
+    }
+    return 0;
+}
+
 static int add_models(struct serve *s, const struct mlxcel_model_options *load) {
     const struct mxc_model_args where = {.models_dir = s->args.models_dir};
     struct mxc_err err;
@@ -239,16 +281,30 @@ static int add_models(struct serve *s, const struct mlxcel_model_options *load) 
     if (s->args.aliases.n > s->args.models.n)
         return mxc_term_usage("serve", "--alias: %zu names for %zu models", s->args.aliases.n,
                               s->args.models.n);
+    static const char min[] = "--image-min-pixels", max[] = "--image-max-pixels";
+    int status = check_pixels(s, &s->args.image_min_pixels, min);
+    if (status || (status = check_pixels(s, &s->args.image_max_pixels, max)))
+        return status;
     for (size_t i = 0; i < s->args.models.n; i++) {
         struct mxc_host_model_options o;
         char *path = NULL;
-        int status = mxc_options_resolve(&where, s->args.models.items[i], &path);
-        if (status)
-            return status;
         mxc_host_model_options_init(&o);
+        if (!(o.name = name_of(s, i)))
+            return mxc_term_error("out of memory");
+        struct mxc_vision_budget *budget = &o.image_budget;
+        if ((status = pixels_of(&s->args.image_min_pixels, min, o.name, &budget->min_pixels)) ||
+            (status = pixels_of(&s->args.image_max_pixels, max, o.name, &budget->max_pixels)) ||
+            (status = mxc_options_resolve(&where, s->args.models.items[i], &path)))
+            return status;
         o.path = path;
-        o.name = name_of(s, i);
         o.backend = load->backend;
+        o.xla = (struct mxc_xla_given){.plugin = s->xla.plugin,
+                                       .precision = s->args.xla_precision,
+                                       .capacity = s->args.xla_capacity,
+                                       .vision = s->args.xla_vision,
+                                       .cache_dir = s->xla.programs};
+        if (s->args.xla_plugin)
+            o.xla.plugin = s->args.xla_plugin;
         o.n_threads = s->args.threads > 0 ? (int)s->args.threads : 0;
         o.precision = (enum mxc_precision)load->precision;
         o.context = (int32_t)s->args.context;
@@ -320,24 +376,50 @@ static void note(const char *line, void *user) {
     mxc_term_note("%s", line);
 }
 
-/* Where responses are stored, and how much. */
+/* Where KV of prompts is kept, and how much. */
+static int set_cache(struct serve *s, struct mxc_server_options *o, const char *folder) {
+    const char *size = s->args.cache_bytes, *slots = s->args.slot_bytes;
+    if (size && !parse_size(size, &o->max_cache_bytes))
+        return mxc_term_usage("serve", "--prompt-cache-bytes: \"%s\" is no size like 1G", size);
+    if (slots && !parse_size(slots, &o->max_slot_bytes))
+        return mxc_term_usage("serve", "--slot-save-bytes: \"%s\" is no size like 4G", slots);
+    /* prompts are what clients sent, too: who stores nothing has to ask for them by name */
+    o->cache_dir = o->max_cache_bytes && (size || !s->args.no_store) ? folder : NULL;
+    o->slot_dir = s->args.slot_dir;
+    return 0;
+}
+
+/* The state folder, what is stored there, and how much. */
 static int set_store(struct serve *s, struct mxc_server_options *o) {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     const char *size = s->args.store_bytes;
     if (size && (!parse_size(size, &o->max_stored_bytes) || !o->max_stored_bytes))
         return mxc_term_usage("serve", "--store-bytes: \"%s\" is no size like 256M", size);
+    const char *folder = s->args.state_dir;
     o->warn = note;
-    if (s->args.no_store)
-        return 0;
-    if (s->args.state_dir)
-        o->state_dir = s->args.state_dir;
-    else if (state && *state == '/')
-        o->state_dir = mxc_arena_printf(&s->arena, "%s/mlxcel", state);
-    else if (home && *home == '/')
-        o->state_dir = mxc_arena_printf(&s->arena, "%s/.local/state/mlxcel", home);
-    else
-        note("responses are not stored: neither --state-dir nor HOME says where", NULL);
-    return 0;
+    if (!folder && state && *state == '/')
+        folder = mxc_arena_printf(&s->arena, "%s/mlxcel", state);
+    else if (!folder && home && *home == '/')
+        folder = mxc_arena_printf(&s->arena, "%s/.local/state/mlxcel", home);
+    else if (!folder)
+        note("responses and prompts are not stored: neither --state-dir nor HOME says where", NULL);
+    o->state_dir = s->args.no_store ? NULL : folder;
+    return set_cache(s, o, folder);
+}
+
+/* Where pictures may come from, and what they may be. */
+static int set_pictures(struct serve *s, struct mxc_server_options *o, const char **domains,
+                        size_t max) {
+    const struct mxc_serve_args *a = &s->args;
+    o->media.folder = a->media_path;
+    o->media.domains = domains;
+    o->media.max_bytes = (size_t)a->max_image_mb << 20;
+    o->image = mxc_image_defaults;
+    o->image.max_pixels = (uint64_t)a->image_megapixels << 20;
+    if (a->image_background && !mxc_image_colour(a->image_background, o->image.background))
+        return mxc_term_usage("serve", "--image-background: \"%s\" is not RRGGBB",
+                              a->image_background);
+    return split(s, &a->media_domains, "--allow-media-domain", domains, max, &o->media.n_domains);
 }
 
 static int open_server(struct serve *s) {
@@ -345,6 +427,7 @@ static int open_server(struct serve *s) {
     struct mxc_server_options o;
     struct mxc_err err;
     const char *keys[MXC_SERVER_MAX_KEYS], *origins[MXC_SERVER_MAX_ORIGINS];
+    const char *domains[MXC_SERVER_MAX_DOMAINS];
     const char *thoughts = a->reasoning_format ? a->reasoning_format : "auto";
     mxc_server_options_init(&o);
     o.host = a->host ? a->host : o.host;
@@ -379,6 +462,8 @@ static int open_server(struct serve *s) {
     int status = split(s, &a->keys, "--api-key", keys, MXC_COUNT(keys), &o.n_keys);
     if (!status)
         status = split(s, &a->origins, "--cors-origin", origins, MXC_COUNT(origins), &o.n_origins);
+    if (!status)
+        status = set_pictures(s, &o, domains, MXC_COUNT(domains));
     if (!status)
         status = open_log(s, &o);
     if (!status)
@@ -421,20 +506,34 @@ static void on_change(void *user) {
     (void)n;
 }
 
+static void tell_pictures(const struct mxc_host_info *info) {
+    if (info->image_budget.max_pixels)
+        printf("model %s: sees pictures, of at most %lld pixels after resizing "
+               "(--image-max-pixels)\n",
+               info->name, (long long)info->image_budget.max_pixels);
+    else
+        printf("model %s: sees pictures, of the size that its files say\n", info->name);
+}
+
 /* Says what changed. 1 when nothing can be served; 0: go on. */
-static int tell_states(const struct serve *s, bool said[MXC_HOST_MAX_MODELS]) {
+static int tell_states(const struct serve *s, enum mxc_host_state said[MXC_HOST_MAX_MODELS]) {
     int left = 0, n = mxc_host_count(s->host);
     for (int i = 0; i < n; i++) {
         struct mxc_host_info info;
         mxc_host_info(s->host, i, &info);
         left += info.state != MXC_HOST_UNAVAILABLE;
-        if (info.state == MXC_HOST_LOADING || said[i])
+        if (info.state == said[i])
             continue;
-        said[i] = true;
+        said[i] = info.state;
+        if (info.state == MXC_HOST_READY && mxc_host_vision(s->host, i))
+            tell_pictures(&info);
         if (info.state == MXC_HOST_READY)
             printf("model %s: ready in %.2f s (%s, %s, context %d, KV %llu MiB)\n", info.name,
                    info.load_seconds, info.family, info.quantisation, info.context,
                    (unsigned long long)(info.kv_bytes >> 20));
+        else if (info.state == MXC_HOST_LOST)
+            mxc_term_note("model %s: lost, it cannot be served any more: %s", info.name,
+                          info.err.message);
         else if (n > 1)
             mxc_term_note("model %s: unavailable: %s", info.name, info.err.message);
         else
@@ -461,7 +560,7 @@ static bool second_signal(void *user) {
 }
 
 static int wait_for_end(struct serve *s) {
-    bool said[MXC_HOST_MAX_MODELS] = {false};
+    enum mxc_host_state said[MXC_HOST_MAX_MODELS] = {MXC_HOST_LOADING};
     struct mxc_err err;
     for (;;) {
         int n = next_signal(s, -1);
@@ -505,6 +604,8 @@ static void set_defaults(struct mxc_serve_args *a) {
                                  .max_json_depth = 128,
                                  .max_connections = 512,
                                  .max_stream_kb = 1024,
+                                 .max_image_mb = 32,
+                                 .image_megapixels = 64,
                                  .http_threads = 2,
                                  .prep_threads = 2,
                                  .write_s = 60,
@@ -535,6 +636,8 @@ static int run_serve(int argc, char **argv) {
                                               .cpu = s.args.cpu,
                                               .verbose = s.args.verbose};
     status = mxc_options_model("serve", &model_args, &load);
+    if (!status && mxc_xla_place_find(&s.xla, &err))
+        status = mxc_term_err(&err);
     if (!status)
         status = open_signals(&s);
     if (!status && mxc_host_new(&s.host, &err))
@@ -556,6 +659,7 @@ static int run_serve(int argc, char **argv) {
         (void)close(s.changes);
     if (s.log_fd != STDERR_FILENO)
         (void)close(s.log_fd);
+    mxc_xla_place_fini(&s.xla);
     mxc_arena_fini(&s.arena);
     return status;
 }

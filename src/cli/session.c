@@ -37,9 +37,16 @@ int mxc_session_parse(struct mxc_session *s, const struct mxc_command *command, 
          0, 0, NULL},
         {MXC_ARG_LIST, "--image", "FILE", "a picture, before the text of the (first) message",
          &s->images, 0, 0, NULL},
+        {MXC_ARG_INT, "--image-min-pixels", "N", "of a picture after resizing (the model's)",
+         &s->image_min_pixels, 0, INT64_C(1) << 40, NULL},
         {MXC_ARG_INT, "--image-max-pixels", "N",
          "of a picture after resizing (the model's, at most 1048576)", &s->image_max_pixels, 0,
          INT64_C(1) << 40, NULL},
+        {MXC_ARG_INT, "--image-max-megapixels", "N",
+         "of a picture as it comes, in Mi pixels; more is refused (64)", &s->image_megapixels, 1,
+         1 << 20, NULL},
+        {MXC_ARG_TEXT, "--image-background", "RRGGBB", "colour under transparent pixels (ffffff)",
+         &s->image_background, 0, 0, NULL},
         {MXC_ARG_FLAG, "--no-chat-template", NULL, "complete the prompt as raw text",
          &s->no_chat_template, 0, 0, NULL},
         {MXC_ARG_TEXT, "--chat-template-kwargs", "JSON", "an object of more template variables",
@@ -185,7 +192,10 @@ int mxc_session_answer(struct mxc_session *s, const json_t *messages, const char
         request.template_json = s->template_vars;
         request.images = s->images.items; /* the conversation's first message */
         request.n_images = s->images.n;
+        request.image_min_pixels = s->image_min_pixels;
         request.image_max_pixels = s->image_max_pixels;
+        request.image_limit_pixels = s->image_megapixels << 20;
+        request.image_background = s->image_background;
     } else {
         request.prompt = raw;
     }

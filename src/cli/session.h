@@ -12,7 +12,8 @@ struct mxc_session {
     struct mxc_sampling_args sampling;
     const char *name; /* MODEL */
     const char *prompt, *file, *system, *template_vars;
-    int64_t max_tokens, image_max_pixels;
+    int64_t max_tokens, image_min_pixels, image_max_pixels, image_megapixels;
+    const char *image_background;
     struct mxc_arg_list stop, images;
     bool no_chat_template, show_reasoning, json, stats, ignore_eos;
 

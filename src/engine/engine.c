@@ -1,12 +1,14 @@
 /* The engine: inbox (shared, behind one mutex), scheduler, step, sampling, events.
  * Invariants: a request is in exactly one of inbox, queue, running; it is on the live list until
  * its DONE event; the mutex is never held while an event function or the backend runs; a step's
- * failure ends the requests that had rows in it, and nothing else. */
+ * failure ends the requests that had rows in it, and nothing else, unless it lost the device: then
+ * all of them end, and no other is taken. */
 #define _GNU_SOURCE
 #include "engine/engine.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/shelving.h"
 #include "engine/sight.h"
 #include "engine/step.h"
 
@@ -20,6 +22,7 @@ struct mxc_engine {
     struct mxc_state *state;
     struct mxc_sched sched;
     struct mxc_sight sight;
+    struct mxc_shelving shelving;
     struct mxc_step_arrays arrays;
     struct mxc_sample_work work;
     float *logits; /* [max_batch][vocab], or hidden rows [max_rows][hidden] */
@@ -27,6 +30,8 @@ struct mxc_engine {
     float *raw;    /* [vocab] a row before the sampler changes it */
 
     pthread_mutex_t mutex; /* guards what follows */
+    struct mxc_err lost;   /* code: MXC_E_DEVICE_LOST, or none. Written by the stepping thread only,
+                              which may read it without the mutex */
     struct mxc_request *inbox, **inbox_end, *live;
     int32_t n_inbox, n_queued; /* n_queued: the scheduler's queue, as of the last step */
     uint64_t next_id;
@@ -38,6 +43,7 @@ void mxc_engine_options_init(struct mxc_engine_options *options) {
                                            .max_batch = 16,
                                            .max_prefills = 4,
                                            .prefill_rows = 256,
+                                           .stall = 2.5,
                                            .max_queue = 64,
                                            .context = 4096,
                                            .feature_bytes = 256 << 20};
@@ -100,7 +106,9 @@ static enum mxc_code check_options(const struct mxc_engine_target *target,
     if (o->max_prefills < 1 || o->prefill_rows < 1 || o->max_queue < 1 || o->max_queue > 1 << 20)
         return mxc_err_set(err, MXC_E_ARG, "prefills %d, prefill rows %d, queue %d: too small",
                            o->max_prefills, o->prefill_rows, o->max_queue);
-    if (o->context < 2)
+    if (!(o->stall == 0 || (o->stall > 1 && o->stall < 1e6)))
+        return mxc_err_set(err, MXC_E_ARG, "stall %g: 0, or above 1", o->stall);
+    if (o->context < (target->admit_whole ? 1 : 2))
         return mxc_err_set(err, MXC_E_ARG, "a context of %d tokens", o->context);
     for (int k = 0; k < MXC_N_KV_KINDS; k++)
         if (have[k] != (o->n_blocks[k] > 0))
@@ -126,6 +134,17 @@ static enum mxc_code fit_context(struct mxc_engine *e, int32_t window, struct mx
     return MXC_OK;
 }
 
+static void init_shelving(struct mxc_engine *e) {
+    struct mxc_plan_memory memory = {0};
+    if (e->target.ops->plan_memory)
+        e->target.ops->plan_memory(e->target.plan, &memory);
+    e->shelving = (struct mxc_shelving){.blocks = &e->sched.blocks,
+                                        .ops = e->target.ops,
+                                        .state = e->state,
+                                        .clock = e->options.clock};
+    memcpy(e->shelving.block_bytes, memory.kv_block_bytes, sizeof memory.kv_block_bytes);
+}
+
 enum mxc_code mxc_engine_new(const struct mxc_engine_target *target,
                              const struct mxc_engine_options *options, struct mxc_engine **engine,
                              struct mxc_err *err) {
@@ -149,6 +168,7 @@ enum mxc_code mxc_engine_new(const struct mxc_engine_target *target,
     e->limits.vocab = graph->vocab;
     e->limits.table_rows = table_rows(graph);
     e->limits.max_group_rows = options->max_rows - options->max_batch;
+    e->limits.admit_whole = target->admit_whole;
     e->limits.feature_width = target->tower ? target->tower_graph->vocab : 0;
     e->limits.cross_tokens = options->n_blocks[MXC_KV_CROSS] * MXC_KV_BLOCK;
     mxc_sight_init(&e->sight, target, e->options.clock, options->feature_bytes);
@@ -173,6 +193,7 @@ enum mxc_code mxc_engine_new(const struct mxc_engine_target *target,
         (code = mxc_sample_work_init(&e->work, graph->vocab, e->limits.context, err)) ||
         (code = target->ops->state_new(target->plan, options->n_blocks, &e->state, err)))
         goto out;
+    init_shelving(e);
     *engine = e;
     e = NULL;
 out:
@@ -191,7 +212,9 @@ enum mxc_code mxc_engine_submit(struct mxc_engine *e, const struct mxc_prompt *p
     r->submit_ns = e->options.clock();
     pthread_mutex_lock(&e->mutex);
     int32_t n_waiting = e->n_inbox + e->n_queued;
-    if (n_waiting >= e->options.max_queue) {
+    if (e->lost.code) {
+        code = mxc_err_set(err, e->lost.code, "%s", e->lost.message);
+    } else if (n_waiting >= e->options.max_queue) {
         code = mxc_err_set(err, MXC_E_BUSY, "%d requests wait already; the limit is %d", n_waiting,
                            e->options.max_queue);
     } else {
@@ -251,6 +274,11 @@ static void finish(struct mxc_engine *e, struct mxc_request *r, enum mxc_done_re
     r->stats.queue_ns = admit - r->submit_ns;
     r->stats.prefill_ns = first - admit;
     r->stats.decode_ns = now - first;
+    if (r->table.node >= 0) {
+        r->stats.n_kept = r->table.n_nodes * MXC_KV_BLOCK;
+        memcpy(r->stats.kept, e->sched.blocks.prefix.nodes[r->table.node].digest,
+               sizeof r->stats.kept);
+    }
     mxc_sched_remove(&e->sched, r);
     mxc_sight_forget(&e->sight, r);
     pthread_mutex_lock(&e->mutex);
@@ -284,6 +312,31 @@ static void reap(struct mxc_engine *e, struct mxc_request **list, const int32_t 
             i++;
         }
     }
+}
+
+/* ---- a lost device */
+
+/* Notes the loss before the first of the requests hears of it. */
+static void lose(struct mxc_engine *e, const struct mxc_err *err) {
+    if (err->code != MXC_E_DEVICE_LOST || e->lost.code)
+        return;
+    pthread_mutex_lock(&e->mutex);
+    e->lost = *err;
+    pthread_mutex_unlock(&e->mutex);
+    if (e->options.lost)
+        e->options.lost(e->options.lost_user, err);
+}
+
+static void fail_all(struct mxc_engine *e) {
+    drain(e);
+    while (e->sched.n_queue)
+        finish(e, e->sched.queue[0], MXC_DONE_ERROR, -1, &e->lost);
+    while (e->sched.n_running)
+        finish(e, e->sched.running[0], MXC_DONE_ERROR, -1, &e->lost);
+}
+
+bool mxc_engine_is_lost(const struct mxc_engine *e) {
+    return e->lost.code != MXC_OK;
 }
 
 static bool has(const int32_t *ids, int32_t n, int32_t id) {
@@ -399,12 +452,15 @@ static void run_plan(struct mxc_engine *e) {
     const struct mxc_backend_ops *ops = e->target.ops;
     struct mxc_sched *s = &e->sched;
     struct mxc_err err;
+    uint64_t start = e->options.clock();
     mxc_step_arrays_build(&e->arrays, s);
     struct mxc_out out = {.logits = e->logits};
     enum mxc_code code = write_stores(e, &err);
     if (!code)
         code = ops->run(e->target.plan, e->state, &e->arrays.step, &out, &err);
     float *logits = e->logits;
+    if (code)
+        lose(e, &err);
     for (int32_t i = 0; i < s->n_items; i++) {
         struct mxc_sched_item item = s->items[i];
         if (code) {
@@ -415,6 +471,7 @@ static void run_plan(struct mxc_engine *e) {
         advance(e, &item, logits);
         logits += n_out * (size_t)e->width;
     }
+    mxc_pace_note(&s->pace, s->n_decoders, s->n_rows - s->n_decoders, e->options.clock() - start);
     pthread_mutex_lock(&e->mutex);
     e->stats.n_steps++;
     e->stats.n_failed_steps += code != MXC_OK;
@@ -435,6 +492,8 @@ static void take_stats(struct mxc_engine *e) {
     e->stats.n_feature_hits = e->sight.features.n_hits;
     e->stats.n_feature_misses = e->sight.features.n_misses;
     e->stats.feature_bytes = e->sight.features.bytes;
+    e->stats.n_shelf_in = e->shelving.n_fetched;
+    e->stats.n_shelf_out = e->shelving.n_put;
     for (int k = 0; k < MXC_N_KV_KINDS; k++) {
         e->stats.n_blocks[k] = b->pools[k].n_blocks;
         e->stats.n_free[k] = b->pools[k].n_free;
@@ -448,20 +507,31 @@ static void see(struct mxc_engine *e) {
     struct mxc_err err;
     struct mxc_request *failed =
         mxc_sight_step(&e->sight, e->sched.queue, e->sched.n_queue, e->sched.n_running > 0, &err);
-    if (failed)
+    if (failed) {
+        lose(e, &err);
         finish(e, failed, MXC_DONE_ERROR, -1, &err);
+    }
 }
 
 bool mxc_engine_step(struct mxc_engine *e) {
     drain(e);
     reap(e, e->sched.queue, &e->sched.n_queue, false);
     reap(e, e->sched.running, &e->sched.n_running, false);
-    see(e);
-    mxc_sched_plan(&e->sched, e->options.clock());
-    if (e->sched.n_items)
-        run_plan(e);
+    if (!mxc_engine_is_lost(e))
+        see(e);
+    if (!mxc_engine_is_lost(e)) {
+        mxc_shelving_fetch(&e->shelving, e->sched.queue, e->sched.n_queue, e->sched.n_running > 0);
+        mxc_sched_plan(&e->sched, e->options.clock());
+        if (e->sched.n_items)
+            run_plan(e);
+    }
+    if (mxc_engine_is_lost(e))
+        fail_all(e);
+    bool work = mxc_engine_has_work(e);
+    if (!mxc_engine_is_lost(e))
+        mxc_shelving_put(&e->shelving, work);
     take_stats(e);
-    return mxc_engine_has_work(e);
+    return work;
 }
 
 int32_t mxc_engine_vocab(const struct mxc_engine *e) {
@@ -485,6 +555,55 @@ void mxc_engine_get_stats(struct mxc_engine *e, struct mxc_engine_stats *stats) 
 void mxc_engine_clear_cache(struct mxc_engine *e) {
     mxc_prefix_clear(&e->sched.blocks.prefix);
     take_stats(e);
+}
+
+/* ---- the shelf */
+
+void mxc_engine_set_shelf(struct mxc_engine *e, const struct mxc_shelf *shelf) {
+    bool can = e->target.ops->state_export && e->target.ops->state_import;
+    e->shelving.shelf = can ? shelf : NULL;
+    e->sched.blocks.prefix.has_shelf = e->shelving.shelf != NULL;
+}
+
+bool mxc_engine_shelve(struct mxc_engine *e) {
+    bool left = mxc_shelving_put_all(&e->shelving);
+    take_stats(e);
+    return left;
+}
+
+enum mxc_code mxc_engine_kept_record(struct mxc_engine *e, const uint8_t digest[MXC_BLAKE2B_BYTES],
+                                     int32_t number, uint8_t **record, size_t *n_bytes,
+                                     struct mxc_err *err) {
+    const struct mxc_prefix *prefix = &e->sched.blocks.prefix;
+    int32_t node = mxc_prefix_by_digest(prefix, digest), above = -number - 1;
+    for (int32_t i = node; i >= 0; i = prefix->nodes[i].parent)
+        above++;
+    if (node < 0 || above < 0)
+        return mxc_err_set(err, MXC_E_NOT_FOUND, "the prompt's KV is not in the cache any more");
+    for (; above > 0; above--)
+        node = prefix->nodes[node].parent;
+    return mxc_shelving_record(&e->shelving, node, record, n_bytes, err);
+}
+
+enum mxc_code mxc_engine_adopt(struct mxc_engine *e, const uint8_t *record, struct mxc_err *err) {
+    enum mxc_code code = mxc_shelving_adopt(&e->shelving, record, err);
+    take_stats(e);
+    return code;
+}
+
+int32_t mxc_engine_forget(struct mxc_engine *e, const uint8_t digest[MXC_BLAKE2B_BYTES]) {
+    struct mxc_prefix *prefix = &e->sched.blocks.prefix;
+    const struct mxc_shelf *shelf = e->shelving.shelf;
+    int32_t node = mxc_prefix_by_digest(prefix, digest);
+    for (int32_t i = node; i >= 0 && shelf; i = prefix->nodes[i].parent) {
+        const struct mxc_prefix_node *n = &prefix->nodes[i];
+        if (n->n_users || n->n_children > (i != node))
+            break;
+        shelf->forget(shelf->user, n->digest);
+    }
+    int32_t n = mxc_prefix_forget(prefix, node);
+    take_stats(e);
+    return n * MXC_KV_BLOCK;
 }
 
 void mxc_engine_free(struct mxc_engine *e) {

@@ -7,6 +7,7 @@
  * backend's rows do not depend on their neighbours. Scheduling is a function of the order of
  * arrival: a step first takes one row of every sequence that decodes, then prompt rows up to a
  * limit; when blocks run out the youngest sequence gives its blocks up and is recomputed later.
+ * A step that fails ends the requests that had rows in it; a device that is lost ends the engine.
  *
  * Thread rules: submit, cancel and stats from any thread, also from inside an event; all else from
  * the one thread that steps (see thread.h for a thread that does). */
@@ -14,6 +15,7 @@
 #define MXC_ENGINE_ENGINE_H
 
 #include "backend/backend.h"
+#include "base/blake2b.h"
 #include "engine/sample.h"
 
 #include <stdbool.h>
@@ -72,6 +74,8 @@ struct mxc_request_stats {
     int32_t n_prompt, n_cached; /* n_cached: prompt tokens taken from the prefix cache */
     int32_t n_generated;        /* sampled tokens, a stop token included */
     int32_t n_preempted;
+    int32_t n_kept; /* tokens, from the first, whose KV is in the prefix cache at the end */
+    uint8_t kept[MXC_BLAKE2B_BYTES];          /* their digest, for mxc_engine_kept_record */
     uint64_t queue_ns, prefill_ns, decode_ns; /* to admission, to the first token, to the end */
 };
 
@@ -127,13 +131,24 @@ struct mxc_engine_target {
     const struct mxc_graph *graph; /* both outlive the engine */
     struct mxc_plan *tower;        /* the model's eye, or NULL; and its graph */
     const struct mxc_graph *tower_graph;
+    const struct mxc_backend_ops *tower_ops; /* of the eye's backend; NULL: ops */
+    /* Another eye, asked for once, on the stepping thread, when the first one's backend could not
+     * run it (why); what it gives outlives the engine. NULL: there is none. */
+    enum mxc_code (*spare_tower)(void *user, const struct mxc_err *why,
+                                 const struct mxc_backend_ops **ops, struct mxc_plan **plan,
+                                 struct mxc_err *err);
+    void *spare_user;
+    bool admit_whole; /* a request whose prompt and max_tokens exceed the context together is
+                         refused, not cut short */
 };
 
 struct mxc_engine_options {
     int32_t max_rows;     /* rows of a step; > max_batch */
     int32_t max_batch;    /* sequences in flight */
     int32_t max_prefills; /* of them, working off a prompt at once */
-    int32_t prefill_rows; /* prompt rows of a step in which others decode */
+    int32_t prefill_rows; /* most prompt rows of a step in which others decode */
+    double stall;         /* such a step takes about this many times as long as one without prompt
+                             rows, at most, if that leaves a few rows; 0: no such limit */
     int32_t max_queue;    /* requests that wait; more is MXC_E_BUSY */
     int32_t context;      /* tokens of a sequence, prompt and answer */
     int32_t n_blocks[MXC_N_KV_KINDS];
@@ -142,9 +157,14 @@ struct mxc_engine_options {
     /* Called after a submit or cancel, on the caller's thread. May be NULL. */
     void (*wake)(void *user);
     void *wake_user;
+    /* Called once, on the stepping thread, when a backend says MXC_E_DEVICE_LOST: all requests are
+     * about to end with that error, submit refuses others with it, and there is nothing to step any
+     * more. May be NULL. */
+    void (*lost)(void *user, const struct mxc_err *err);
+    void *lost_user;
 };
-/* 512 rows, batch 16, 4 prefills, 256 prefill rows, queue 64, context 4096, 256 MiB of features, no
- * blocks. */
+/* 512 rows, batch 16, 4 prefills, 256 prefill rows, stall 2.5, queue 64, context 4096, 256 MiB of
+ * features, no blocks. */
 void mxc_engine_options_init(struct mxc_engine_options *options);
 /* Blocks for n_sequences sequences of `context` tokens each, for every KV kind of the graph. */
 void mxc_engine_blocks_for(const struct mxc_graph *graph, int32_t context, int32_t n_sequences,
@@ -156,6 +176,7 @@ struct mxc_engine_stats {
     uint64_t n_requests, n_steps, n_rows, n_generated, n_preempted, n_failed_steps;
     uint64_t n_lookup_tokens, n_hit_tokens, n_evicted; /* prefix cache */
     uint64_t n_feature_hits, n_feature_misses, feature_bytes;
+    uint64_t n_shelf_in, n_shelf_out; /* blocks from the shelf, and to it */
 };
 
 struct mxc_engine;
@@ -166,9 +187,11 @@ enum mxc_code mxc_engine_new(const struct mxc_engine_target *target,
 void mxc_engine_free(struct mxc_engine *engine);
 
 /* Checks everything that can be checked, copies, and queues. *id is never 0. MXC_E_CONTEXT: the
- * prompt does not fit the context or the KV pool (the message has both numbers); MXC_E_BUSY: the
+ * prompt does not fit the context or the KV pool (the message has both numbers), or, where the
+ * target admits whole requests only, prompt and max_tokens do not (all three); MXC_E_BUSY: the
  * queue is full; MXC_E_UNSUPPORTED: rows of a model with logits, or tokens of one without;
- * MXC_E_ARG: a value out of range. No event comes for a refused request. */
+ * MXC_E_ARG: a value out of range; MXC_E_DEVICE_LOST: see the options. No event comes for a refused
+ * request. */
 enum mxc_code mxc_engine_submit(struct mxc_engine *engine, const struct mxc_prompt *prompt,
                                 const struct mxc_request_params *params, uint64_t *id,
                                 struct mxc_err *err) MXC_MUST;
@@ -177,11 +200,35 @@ void mxc_engine_cancel(struct mxc_engine *engine, uint64_t id);
 /* One round. Returns whether there is more to do. */
 bool mxc_engine_step(struct mxc_engine *engine);
 bool mxc_engine_has_work(struct mxc_engine *engine);
+/* Its device was lost: it takes no request and never has work. On the stepping thread. */
+bool mxc_engine_is_lost(const struct mxc_engine *engine);
 /* Ids are below it. Fixed: from any thread. */
 int32_t mxc_engine_vocab(const struct mxc_engine *engine);
 /* A snapshot from the end of the last step; the queue counts are current. */
 void mxc_engine_get_stats(struct mxc_engine *engine, struct mxc_engine_stats *stats);
 /* Forgets all cached prefixes that no request uses. */
 void mxc_engine_clear_cache(struct mxc_engine *engine);
+
+/* ---- KV outside the engine (shelf.h); on the stepping thread */
+
+struct mxc_shelf;
+/* Borrowed until another one, or NULL for none, is set. Without effect when the backend cannot take
+ * KV out and in. */
+void mxc_engine_set_shelf(struct mxc_engine *engine, const struct mxc_shelf *shelf);
+/* Puts what waits, as much as the shelf takes now. Returns whether something is left. */
+bool mxc_engine_shelve(struct mxc_engine *engine);
+/* Block `number` (from 0) of the cached prefix with that digest as a record (shelf.h; mxc_mem, not
+ * sealed). MXC_E_NOT_FOUND: the prefix is not there (any more), or ends before it. */
+enum mxc_code mxc_engine_kept_record(struct mxc_engine *engine,
+                                     const uint8_t digest[MXC_BLAKE2B_BYTES], int32_t number,
+                                     uint8_t **record, size_t *n_bytes,
+                                     struct mxc_err *err) MXC_MUST;
+/* A checked record becomes a block of the cache. MXC_E_NOT_FOUND: the one before it is not there;
+ * MXC_E_LIMIT: no room; MXC_E_FORMAT: it does not fit the model. */
+enum mxc_code mxc_engine_adopt(struct mxc_engine *engine, const uint8_t *record,
+                               struct mxc_err *err) MXC_MUST;
+/* Forgets a prefix, on the shelf too, as far as nobody else's goes the same way. Returns how many
+ * tokens went. */
+int32_t mxc_engine_forget(struct mxc_engine *engine, const uint8_t digest[MXC_BLAKE2B_BYTES]);
 
 #endif

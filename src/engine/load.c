@@ -3,18 +3,22 @@
  * Nothing is left open or allocated when a step of it fails. */
 #include "engine/load.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "engine/blocks.h"
 #include "engine/sample.h"
+#include "engine/xla_image.h"
 #include "models/family.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void mxc_load_options_init(struct mxc_load_options *options) {
     *options = (struct mxc_load_options){.max_rows = 512, .max_out = 16, .max_batch = 16};
 }
 
-static enum mxc_code open_checkpoint(const char *path, bool hidden,
+/* hidden: the graph without its head. eye: the vision part is opened too. */
+static enum mxc_code open_checkpoint(const char *path, bool hidden, bool eye,
                                      struct mxc_checkpoint **checkpoint, struct mxc_err *err) {
     enum mxc_code code;
     struct mxc_checkpoint *c = mxc_mem_zalloc(1, sizeof *c);
@@ -32,7 +36,7 @@ static enum mxc_code open_checkpoint(const char *path, bool hidden,
             (void)mxc_err_context(err, "%s", path);
         goto out;
     }
-    if (!hidden && (code = mxc_vision_open(path, c->config, c->weights, &c->vision, err)))
+    if (eye && (code = mxc_vision_open(path, c->config, c->weights, &c->vision, err)))
         goto out;
     *checkpoint = c;
     c = NULL;
@@ -43,7 +47,7 @@ out:
 
 enum mxc_code mxc_checkpoint_open(const char *path, struct mxc_checkpoint **checkpoint,
                                   struct mxc_err *err) {
-    return open_checkpoint(path, false, checkpoint, err);
+    return open_checkpoint(path, false, true, checkpoint, err);
 }
 
 void mxc_checkpoint_close(struct mxc_checkpoint *c) {
@@ -87,11 +91,28 @@ static struct mxc_plan_options plan_options(const struct mxc_load_options *o) {
                                      .progress_user = o->progress_user};
 }
 
+static enum mxc_code find_backend(const struct mxc_load_options *options,
+                                  const struct mxc_backend_ops **ops, struct mxc_err *err) {
+    if (!options->ops)
+        return mxc_backend_find(options->backend, ops, err);
+    *ops = options->ops;
+    return MXC_OK;
+}
+
+static bool is_xla(const struct mxc_backend_ops *ops) {
+    return !strcmp(ops->name, "xla");
+}
+
 static enum mxc_code open_backend(const struct mxc_load_options *options,
                                   const struct mxc_backend_ops **ops, struct mxc_backend **backend,
                                   struct mxc_err *err) {
     struct mxc_backend_options backend_options = {.n_threads = options->n_threads};
-    enum mxc_code code = mxc_backend_find(options->backend, ops, err);
+    struct mxc_xla_settings settings;
+    enum mxc_code code = find_backend(options, ops, err);
+    if (!code && is_xla(*ops) && !(code = mxc_xla_given_read(&options->xla, &settings, err)))
+        backend_options.xla = (struct mxc_xla_options){.plugin = options->xla.plugin,
+                                                       .cache_dir = options->xla.cache_dir,
+                                                       .precision = settings.precision};
     return code ? code : (*ops)->open(&backend_options, backend, err);
 }
 
@@ -105,16 +126,22 @@ static struct mxc_plan_options tower_options(const struct mxc_load_options *o) {
                                      .progress_user = o->progress_user};
 }
 
+/* What compiles the decoder, and what the tower. */
+struct backends {
+    const struct mxc_backend_ops *ops, *tower_ops;
+    struct mxc_backend *backend, *tower_backend;
+};
+
 /* What compiling decoder and tower takes. */
-static enum mxc_code estimate_plans(const struct mxc_backend_ops *ops, struct mxc_backend *backend,
-                                    const struct mxc_checkpoint *c,
+static enum mxc_code estimate_plans(const struct backends *b, const struct mxc_checkpoint *c,
                                     const struct mxc_load_options *options,
                                     struct mxc_plan_memory *memory, struct mxc_err *err) {
     struct mxc_plan_options plan = plan_options(options), eye = tower_options(options);
     struct mxc_plan_memory tower = {0};
-    enum mxc_code code = ops->estimate(backend, c->graph, c->weights, &plan, memory, err);
+    enum mxc_code code = b->ops->estimate(b->backend, c->graph, c->weights, &plan, memory, err);
     if (!code && c->vision)
-        code = ops->estimate(backend, mxc_vision_tower(c->vision), c->weights, &eye, &tower, err);
+        code = b->tower_ops->estimate(b->tower_backend, mxc_vision_tower(c->vision), c->weights,
+                                      &eye, &tower, err);
     memory->weights_bytes += tower.weights_bytes;
     memory->activation_bytes += tower.activation_bytes;
     return code;
@@ -155,7 +182,9 @@ static enum mxc_code check_memory(const struct mxc_model *m, const struct mxc_lo
     uint64_t available = options->memory ? options->memory : mxc_memory_available();
     if (options->force || !available)
         return MXC_OK;
-    enum mxc_code code = estimate_plans(m->ops, m->backend, m->checkpoint, options, &need, err);
+    const struct backends backends = {m->ops, m->tower_ops, m->backend,
+                                      m->tower_backend ? m->tower_backend : m->backend};
+    enum mxc_code code = estimate_plans(&backends, m->checkpoint, options, &need, err);
     if (code)
         return code;
     mxc_engine_blocks_for(m->checkpoint->graph, context, 1, options->max_rows, n_blocks);
@@ -175,17 +204,67 @@ static enum mxc_code check_memory(const struct mxc_model *m, const struct mxc_lo
                        (unsigned long long)(available >> 20));
 }
 
+/* The tower goes to the CPU backend, beside a text plan that is elsewhere. */
+static enum mxc_code take_host(struct mxc_model *m, const struct mxc_load_options *options,
+                               struct mxc_err *err) {
+    const struct mxc_backend_options host = {.n_threads = options->n_threads};
+    m->tower_ops = &mxc_backend_cpu;
+    return m->tower_ops->open(&host, &m->tower_backend, err);
+}
+
+static enum mxc_code compile_tower(struct mxc_model *m, const struct mxc_load_options *options,
+                                   struct mxc_err *err) {
+    struct mxc_plan_options eye = tower_options(options);
+    struct mxc_backend *backend = m->tower_backend ? m->tower_backend : m->backend;
+    return m->tower_ops->compile(backend, mxc_vision_tower(m->checkpoint->vision),
+                                 m->checkpoint->weights, &eye, &m->tower, err);
+}
+
+static void say_fall_back(const struct mxc_err *why) {
+    mxc_log(MXC_LOG_WARN, "the vision tower runs on the host, not on the device: %s", why->message);
+}
+
+/* The same when a picture showed that the device cannot run it: see struct mxc_engine_target. */
+static enum mxc_code fall_back(void *user, const struct mxc_err *why,
+                               const struct mxc_backend_ops **ops, struct mxc_plan **plan,
+                               struct mxc_err *err) {
+    struct mxc_model *m = user;
+    struct mxc_plan_options eye = tower_options(&m->options);
+    const struct mxc_backend_options host = {.n_threads = m->options.n_threads};
+    enum mxc_code code = MXC_OK;
+    say_fall_back(why);
+    if (!m->spare_backend)
+        code = mxc_backend_cpu.open(&host, &m->spare_backend, err);
+    if (!code && !m->spare_tower)
+        code = mxc_backend_cpu.compile(m->spare_backend, mxc_vision_tower(m->checkpoint->vision),
+                                       m->checkpoint->weights, &eye, &m->spare_tower, err);
+    if (code)
+        return code;
+    *ops = &mxc_backend_cpu;
+    *plan = m->spare_tower;
+    return MXC_OK;
+}
+
+/* image: how an OpenXLA session sees; NULL for other backends. */
 static enum mxc_code compile(struct mxc_model *m, const struct mxc_load_options *options,
-                             struct mxc_err *err) {
+                             const struct mxc_xla_image *image, struct mxc_err *err) {
     const struct mxc_checkpoint *c = m->checkpoint;
-    struct mxc_plan_options plan = plan_options(options), eye = tower_options(options);
+    struct mxc_plan_options plan = plan_options(options);
     struct mxc_plan_memory tower = {0};
+    struct mxc_err why = {.message = ""};
     enum mxc_code code = m->ops->compile(m->backend, c->graph, c->weights, &plan, &m->plan, err);
     if (!code && c->vision) {
-        code = m->ops->compile(m->backend, mxc_vision_tower(c->vision), c->weights, &eye, &m->tower,
-                               err);
+        code = compile_tower(m, options, &why);
+        if (code && image && image->may_fall_back && code != MXC_E_CANCELLED &&
+            code != MXC_E_NOMEM) {
+            say_fall_back(&why);
+            if (!(code = take_host(m, options, &why)))
+                code = compile_tower(m, options, &why);
+        }
+        if (code && err)
+            *err = why;
         if (!code)
-            m->ops->plan_memory(m->tower, &tower);
+            m->tower_ops->plan_memory(m->tower, &tower);
     }
     if (code)
         return code;
@@ -195,25 +274,70 @@ static enum mxc_code compile(struct mxc_model *m, const struct mxc_load_options 
     return MXC_OK;
 }
 
+/* Settles what an OpenXLA session takes: its capacity, and how it sees (NULL in *image: not). */
+static enum mxc_code look_at_xla(struct mxc_model *m, const char *path,
+                                 struct mxc_load_options *options, struct mxc_xla_image **image,
+                                 struct mxc_err *err) {
+    struct mxc_xla_settings settings;
+    struct mxc_xla_image_note note = {.text = ""};
+    const struct mxc_xla_image_options eye = {.policy = options->xla.vision, .note = &note};
+    enum mxc_xla_vision policy;
+    enum mxc_code code = mxc_xla_given_read(&options->xla, &settings, err);
+    if (code)
+        return code;
+    m->capacity = settings.capacity;
+    if (m->capacity && (!options->context || options->context > m->capacity))
+        options->context = m->capacity;
+    if (options->hidden) /* embeddings see nothing */
+        return mxc_xla_vision_parse(options->xla.vision, &policy, err);
+    if ((code = mxc_xla_image_preprocessor_load(path, &eye, image, err)))
+        return mxc_err_context(err, "OpenXLA image preprocessor load failed");
+    if (note.kind == MXC_XLA_IMAGE_NOT_QUALIFIED || note.kind == MXC_XLA_IMAGE_MISMATCH) {
+        mxc_log(MXC_LOG_WARN, "no pictures: %s", note.text);
+        memcpy(m->vision_reason, note.text, sizeof m->vision_reason);
+    }
+    if (*image && !mxc_xla_has_device_runtime())
+        (void)snprintf(m->vision_reason, sizeof m->vision_reason,
+                       "this build lacks the device runtime (feature xla-device): rebuild with "
+                       "-DMLXCEL_XLA=ON -DMLXCEL_XLA_DEVICE_RUNTIME=ON");
+    return MXC_OK;
+}
+
 enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *options,
                              struct mxc_model **model, struct mxc_err *err) {
     enum mxc_code code;
+    const struct mxc_backend_ops *ops;
+    struct mxc_xla_image *image = NULL;
     struct mxc_model *m = mxc_mem_zalloc(1, sizeof *m);
     if (!m)
         return mxc_err_nomem(err);
-    if ((code = open_checkpoint(path, options->hidden, &m->checkpoint, err)) ||
-        (code = open_backend(options, &m->ops, &m->backend, err)))
+    struct mxc_load_options asked = *options;
+    if ((code = find_backend(options, &ops, err)) ||
+        (is_xla(ops) && (code = look_at_xla(m, path, &asked, &image, err))) ||
+        (code = open_checkpoint(path, asked.hidden, !asked.hidden && !is_xla(ops), &m->checkpoint,
+                                err)) ||
+        (code = open_backend(&asked, &m->ops, &m->backend, err)))
         goto out;
-    const struct mxc_load_options fit = fit_steps(options, m->checkpoint);
-    if ((code = check_memory(m, &fit, err)) || (code = compile(m, &fit, err)))
+    m->tower_ops = m->ops;
+    if (image) {
+        m->checkpoint->vision = image->vision;
+        image->vision = NULL;
+        m->may_fall_back = image->may_fall_back;
+        if (!image->device && (code = take_host(m, &asked, err)))
+            goto out;
+    }
+    const struct mxc_load_options fit = fit_steps(&asked, m->checkpoint);
+    if ((code = check_memory(m, &fit, err)) || (code = compile(m, &fit, image, err)))
         goto out;
     m->options = fit;
     m->options.progress = NULL;
     m->options.progress_user = NULL;
     m->options.backend = NULL;
+    m->options.xla = (struct mxc_xla_given){.plugin = NULL};
     *model = m;
     m = NULL;
 out:
+    mxc_xla_image_free(image);
     mxc_model_close(m);
     return code;
 }
@@ -222,7 +346,13 @@ void mxc_model_close(struct mxc_model *m) {
     if (!m)
         return;
     if (m->tower)
-        m->ops->plan_free(m->tower);
+        m->tower_ops->plan_free(m->tower);
+    if (m->tower_backend)
+        m->tower_ops->close(m->tower_backend);
+    if (m->spare_tower)
+        mxc_backend_cpu.plan_free(m->spare_tower);
+    if (m->spare_backend)
+        mxc_backend_cpu.close(m->spare_backend);
     if (m->plan)
         m->ops->plan_free(m->plan);
     if (m->backend)
@@ -233,12 +363,26 @@ void mxc_model_close(struct mxc_model *m) {
 
 struct mxc_engine_target mxc_model_target(const struct mxc_model *model) {
     const struct mxc_checkpoint *c = model->checkpoint;
-    return (struct mxc_engine_target){.ops = model->ops,
-                                      .plan = model->plan,
-                                      .graph = c->graph,
-                                      .tower = model->tower,
-                                      .tower_graph =
-                                          c->vision ? mxc_vision_tower(c->vision) : NULL};
+    return (struct mxc_engine_target){
+        .ops = model->ops,
+        .plan = model->plan,
+        .graph = c->graph,
+        .tower = model->tower,
+        .tower_graph = c->vision ? mxc_vision_tower(c->vision) : NULL,
+        .tower_ops = model->tower_ops,
+        .spare_tower = model->may_fall_back && !model->tower_backend ? fall_back : NULL,
+        .spare_user = (void *)(uintptr_t)model,
+        .admit_whole = is_xla(model->ops)};
+}
+
+int32_t mxc_model_context(const struct mxc_model *model, int64_t asked) {
+    int32_t most = mxc_checkpoint_context(model->checkpoint);
+    if (model->capacity > most)
+        mxc_log(MXC_LOG_WARN, "a capacity of %d tokens is more than the model's; %d are used",
+                model->capacity, most);
+    else if (model->capacity)
+        most = model->capacity;
+    return asked && asked < most ? (int32_t)asked : most;
 }
 
 enum mxc_code mxc_checkpoint_estimate(const struct mxc_checkpoint *checkpoint,
@@ -256,7 +400,8 @@ enum mxc_code mxc_checkpoint_estimate(const struct mxc_checkpoint *checkpoint,
     enum mxc_code code = open_backend(options, &ops, &backend, err);
     if (code)
         return code;
-    code = estimate_plans(ops, backend, checkpoint, &fit, &memory, err);
+    const struct backends backends = {ops, ops, backend, backend};
+    code = estimate_plans(&backends, checkpoint, &fit, &memory, err);
     ops->close(backend);
     if (code)
         return code;
@@ -345,7 +490,7 @@ enum mxc_code mxc_model_blocks(const struct mxc_model *model, int32_t context, i
             low = context < least_tokens ? context : least_tokens;
     int64_t high = kv_tokens > 0 && kv_tokens < all ? kv_tokens : all;
     int32_t blocks[MXC_N_KV_KINDS];
-    if (context < 2 || n_sequences < 1 || kv_tokens < 0)
+    if (context < 1 || n_sequences < 1 || kv_tokens < 0)
         return mxc_err_set(err, MXC_E_ARG, "%d sequences of %d tokens, %lld tokens of KV",
                            n_sequences, context, (long long)kv_tokens);
     if (low > high)

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "format/config.h"
 #include "format/weights.h"
+#include "engine/xla_options.h"
 #include "graph/graph.h"
 #include "models/vision.h"
 
@@ -27,8 +28,10 @@ void mxc_checkpoint_close(struct mxc_checkpoint *checkpoint); /* NULL is fine */
 int32_t mxc_checkpoint_context(const struct mxc_checkpoint *checkpoint);
 
 struct mxc_load_options {
-    const char *backend; /* NULL, "": the first one of the build */
-    int n_threads;       /* 0: one per core */
+    const char *backend;               /* NULL, "": the first one of the build */
+    const struct mxc_backend_ops *ops; /* a backend instead of its name; NULL: by name */
+    struct mxc_xla_given xla;          /* of the "xla" backend */
+    int n_threads;                     /* 0: one per core */
     enum mxc_precision precision;
     int32_t max_rows;  /* of a step */
     int32_t max_out;   /* rows of a step whose logits are wanted; max_rows for traces */
@@ -49,18 +52,31 @@ struct mxc_model {
     const struct mxc_backend_ops *ops;
     struct mxc_backend *backend;
     struct mxc_plan *plan;
-    struct mxc_plan *tower;          /* of the vision part, or NULL */
+    struct mxc_plan *tower;                  /* of the vision part, or NULL */
+    const struct mxc_backend_ops *tower_ops; /* with tower: its backend, which may be another one */
+    struct mxc_backend *tower_backend;       /* that other one, or NULL */
+    struct mxc_plan *spare_tower; /* on the CPU backend, once the device could not run tower */
+    struct mxc_backend *spare_backend;
+    bool may_fall_back;      /* to spare_tower */
+    char vision_reason[256]; /* why pictures are not taken, where that is not the checkpoint's
+                                doing; "": they are, or the model is text only */
+    int32_t capacity; /* of a sequence, as an OpenXLA session was told; 0: nothing was said */
     struct mxc_plan_memory memory;   /* weights_bytes: the tower's too */
     struct mxc_load_options options; /* without progress and backend name. For embeddings max_out is
                                         max_rows; an encoder's max_rows has room for a whole text */
 };
 /* MXC_E_LIMIT, with what is needed and what there is, when weights, activations and KV of one
- * sequence do not fit; nothing has been packed then. */
+ * sequence do not fit; nothing has been packed then. On the "xla" backend xla_image.h decides about
+ * pictures first: its errors come with "OpenXLA image preprocessor load failed" in front. */
 enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *options,
                              struct mxc_model **model, struct mxc_err *err) MXC_MUST;
 /* Every engine on it must have been freed. NULL is fine. */
 void mxc_model_close(struct mxc_model *model);
+/* The engine's thread may make the model's spare tower. */
 struct mxc_engine_target mxc_model_target(const struct mxc_model *model);
+/* Tokens of a sequence when so many are asked for (0: none are): never more than the model was made
+ * for, nor than its capacity. */
+int32_t mxc_model_context(const struct mxc_model *model, int64_t asked);
 
 /* ---- supported architectures */
 

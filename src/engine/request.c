@@ -143,6 +143,20 @@ static enum mxc_code check_rows(const struct mxc_request_limits *limits,
     return MXC_OK;
 }
 
+/* A prompt (its pictures' tokens included) and what it may generate: one token at least where no
+ * number is given. */
+static enum mxc_code check_whole(const struct mxc_request_limits *limits,
+                                 const struct mxc_prompt *p,
+                                 const struct mxc_request_params *params, struct mxc_err *err) {
+    int32_t more = params->max_tokens < 0 ? 1 : params->max_tokens;
+    if ((int64_t)p->n_tokens + more <= limits->context)
+        return MXC_OK;
+    return mxc_err_set(err, MXC_E_CONTEXT,
+                       "the prompt has %d tokens, pictures included, and %d new tokens are asked "
+                       "for: together more than the capacity of %d",
+                       p->n_tokens, more, limits->context);
+}
+
 static enum mxc_code check(const struct mxc_request_limits *limits, const struct mxc_graph *graph,
                            const struct mxc_prompt *p, const struct mxc_request_params *params,
                            struct mxc_err *err) {
@@ -153,7 +167,9 @@ static enum mxc_code check(const struct mxc_request_limits *limits, const struct
         return mxc_err_set(err, MXC_E_ARG, "the prompt is empty");
     if ((params->rows || graph->hidden_out) && (code = check_rows(limits, graph, p, params, err)))
         return code;
-    if (!params->rows && p->n_tokens >= limits->context)
+    if (!params->rows && limits->admit_whole && (code = check_whole(limits, p, params, err)))
+        return code;
+    if (!params->rows && !limits->admit_whole && p->n_tokens >= limits->context)
         return mxc_err_set(err, MXC_E_CONTEXT,
                            "the prompt has %d tokens; the context holds %d with at least one "
                            "generated",
@@ -287,6 +303,7 @@ enum mxc_code mxc_request_new(const struct mxc_request_limits *limits,
         goto out;
     r->params.sampling = r->sampler.params;
     r->table.sealed = r->params.no_cache;
+    r->fetched = r->params.no_cache;
     *request = r;
     r = NULL;
 out:
@@ -380,7 +397,8 @@ static size_t block_extra(void *user, int32_t block, uint8_t *out) {
 }
 
 struct mxc_block_source mxc_request_source(struct mxc_request *r) {
-    return (struct mxc_block_source){r->tokens, block_extra, r->row_end ? may_cut : NULL, r};
+    return (struct mxc_block_source){r->tokens, block_extra, r->row_end ? may_cut : NULL, r,
+                                     r->n_prompt};
 }
 
 static bool same_array(const int32_t *a, const int32_t *b, size_t n) {

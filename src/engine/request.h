@@ -43,6 +43,8 @@ struct mxc_request {
     struct mxc_sampler sampler;
     struct mxc_top_logprob *top;
 
+    bool fetched;            /* what the shelf has of its prompt is in the prefix cache */
+    int32_t n_fetched;       /* blocks that it took from there */
     bool running, scheduled; /* scheduled: has rows in the step being planned */
     int32_t n_reported;      /* prompt tokens of the last PROGRESS event: it never goes back */
     struct mxc_request_stats stats;
@@ -54,6 +56,7 @@ struct mxc_request_limits {
     int32_t table_rows;    /* of the embedding: tokens of a prompt are below it; >= vocab */
     int32_t feature_width; /* of the tower's rows; 0: the model does not see */
     int32_t cross_tokens;  /* that the CROSS pool holds; 0: pictures are embedded */
+    bool admit_whole;      /* prompt and max_tokens must fit the context together */
 };
 
 /* Validates and copies; see mxc_engine_submit. */

@@ -22,6 +22,9 @@ enum mxc_code mxc_sched_init(struct mxc_sched *sched, const struct mxc_engine_op
     if (!s.queue || !s.running || !s.items)
         code = mxc_err_nomem(err);
     else
+        code = mxc_pace_init(&sched->pace, options->stall, options->prefill_rows,
+                             options->max_batch, err);
+    if (!code)
         code = mxc_blocks_init(&sched->blocks, blocks, err);
     if (code)
         mxc_sched_fini(sched);
@@ -30,6 +33,7 @@ enum mxc_code mxc_sched_init(struct mxc_sched *sched, const struct mxc_engine_op
 
 void mxc_sched_fini(struct mxc_sched *sched) {
     mxc_blocks_fini(&sched->blocks);
+    mxc_pace_fini(&sched->pace);
     mxc_mem_free(sched->queue);
     mxc_mem_free(sched->running);
     mxc_mem_free(sched->items);
@@ -180,9 +184,9 @@ static void admit(struct mxc_sched *s, uint64_t now_ns) {
                         n_prefills < s->options.max_prefills;) {
         struct mxc_request *r = s->queue[i];
         const struct mxc_request *leader = leader_of(s, r);
-        if (!r->seen || (leader && prefills(leader))) {
-            i++; /* its pictures are not seen yet, or the leader's prompt will be its own: let
-                    others go ahead meanwhile */
+        if (!r->seen || !r->fetched || (leader && prefills(leader))) {
+            i++; /* its pictures are not seen yet, its prefix is on its way, or the leader's prompt
+                    will be its own: let others go ahead meanwhile */
             continue;
         }
         if (!admit_one(s, r, leader, now_ns))
@@ -222,8 +226,6 @@ static int32_t plan_prompt(struct mxc_sched *s, struct mxc_request *r, int32_t b
 static void plan_prompts(struct mxc_sched *s) {
     struct mxc_request *first = NULL, *shortest = NULL;
     int32_t budget = s->options.max_rows - s->n_rows;
-    if (s->n_items && budget > s->options.prefill_rows)
-        budget = s->options.prefill_rows;
     for (int32_t i = 0; i < s->n_running; i++) {
         struct mxc_request *r = s->running[i];
         if (r->scheduled || !prefills(r))
@@ -235,6 +237,10 @@ static void plan_prompts(struct mxc_sched *s) {
     }
     if (!first)
         return;
+    if (s->n_decoders) {
+        int32_t most = mxc_pace_rows(&s->pace, s->n_decoders);
+        budget = budget < most ? budget : most;
+    }
     int32_t aside = 0;
     if (shortest) {
         aside = budget / 4;
@@ -256,6 +262,7 @@ void mxc_sched_plan(struct mxc_sched *s, uint64_t now_ns) {
     for (int32_t i = 0; i < s->n_queue; i++)
         s->queue[i]->scheduled = false;
     plan_decoders(s);
+    s->n_decoders = s->n_items;
     admit(s, now_ns);
     plan_prompts(s);
 }

@@ -4,6 +4,7 @@
 #ifndef MXC_ENGINE_SCHED_H
 #define MXC_ENGINE_SCHED_H
 
+#include "engine/pace.h"
 #include "engine/request.h"
 
 struct mxc_sched_item {
@@ -20,6 +21,8 @@ struct mxc_sched {
     int32_t n_queue, n_running, max_queue;
     struct mxc_sched_item *items; /* [max_batch] the plan */
     int32_t n_items, n_rows, n_out;
+    int32_t n_decoders; /* items that are one row of a sequence that generates; they come first */
+    struct mxc_pace pace;
     uint64_t n_preempted;
 };
 

@@ -35,6 +35,18 @@ static void take_call(struct mxc_loop *loop) {
     pthread_cond_broadcast(&loop->called);
 }
 
+/* Takes the engine off the list; the index of the one that is there now in its place. */
+static int forget(struct mxc_loop *loop, const struct mxc_engine *engine) {
+    int n = 0, place = 0;
+    for (int i = 0; i < loop->n_engines; i++)
+        if (loop->engines[i] == engine)
+            place = n;
+        else
+            loop->engines[n++] = loop->engines[i];
+    loop->n_engines = n;
+    return place;
+}
+
 static void *run(void *arg) {
     struct mxc_loop *loop = arg;
     bool busy = false;
@@ -49,7 +61,10 @@ static void *run(void *arg) {
             struct mxc_engine *engine = loop->engines[i];
             pthread_mutex_unlock(&loop->mutex);
             busy |= mxc_engine_step(engine);
+            bool lost = mxc_engine_is_lost(engine);
             pthread_mutex_lock(&loop->mutex);
+            if (lost) /* it is never stepped again */
+                i = forget(loop, engine) - 1;
         }
         busy |= loop->call != NULL; /* engines after it have not had their turn */
     }
@@ -125,11 +140,7 @@ static void add(void *arg) {
 
 static void drop(void *arg) {
     struct change *c = arg;
-    int n = 0;
-    for (int i = 0; i < c->loop->n_engines; i++)
-        if (c->loop->engines[i] != c->engine)
-            c->loop->engines[n++] = c->loop->engines[i];
-    c->loop->n_engines = n;
+    (void)forget(c->loop, c->engine);
 }
 
 enum mxc_code mxc_loop_add(struct mxc_loop *loop, struct mxc_engine *engine, struct mxc_err *err) {

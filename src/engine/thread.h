@@ -13,7 +13,8 @@ enum mxc_code mxc_loop_new(struct mxc_loop **loop, struct mxc_err *err) MXC_MUST
 void mxc_loop_free(struct mxc_loop *loop);
 /* Wakes the thread: the function for mxc_engine_options.wake, with the loop as its user. */
 void mxc_loop_wake(void *loop);
-/* From now on only the loop steps the engine, until remove returns. */
+/* From now on only the loop steps the engine, until remove returns. One whose device was lost is
+ * not stepped any more. */
 enum mxc_code mxc_loop_add(struct mxc_loop *loop, struct mxc_engine *engine,
                            struct mxc_err *err) MXC_MUST;
 void mxc_loop_remove(struct mxc_loop *loop, struct mxc_engine *engine);

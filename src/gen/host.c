@@ -2,7 +2,7 @@
  * never asked for at once; one loop steps all their engines.
  * The mutex guards states, progress and errors. What a model's READY state publishes (chat, engine,
  * facts) is written before the state under the mutex and never again, so readers that saw READY
- * need no lock. */
+ * need no lock. A device that is lost takes that model to LOST, where all of it is still there. */
 #define _GNU_SOURCE
 #include "gen/host.h"
 
@@ -106,6 +106,22 @@ enum mxc_code mxc_host_new(struct mxc_host **host, struct mxc_err *err) {
     return MXC_OK;
 }
 
+enum { N_TEXTS = 8 };
+
+static void texts_of(struct mxc_host_model_options *o, const char **texts[N_TEXTS]) {
+    const char **all[N_TEXTS] = {&o->path,       &o->name,          &o->backend,
+                                 &o->xla.plugin, &o->xla.precision, &o->xla.capacity,
+                                 &o->xla.vision, &o->xla.cache_dir};
+    memcpy(texts, all, sizeof all);
+}
+
+static void free_texts(struct mxc_host_model_options *o) {
+    const char **texts[N_TEXTS];
+    texts_of(o, texts);
+    for (int i = 0; i < N_TEXTS; i++)
+        mxc_mem_free((char *)(uintptr_t)*texts[i]);
+}
+
 void mxc_host_free(struct mxc_host *host) {
     if (!host)
         return;
@@ -119,9 +135,7 @@ void mxc_host_free(struct mxc_host *host) {
         mxc_engine_free(m->engine);
         mxc_chat_close(m->chat);
         mxc_model_close(m->model);
-        mxc_mem_free((char *)(uintptr_t)m->options.path);
-        mxc_mem_free((char *)(uintptr_t)m->options.name);
-        mxc_mem_free((char *)(uintptr_t)m->options.backend);
+        free_texts(&m->options);
     }
     pthread_mutex_destroy(&host->mutex);
     mxc_mem_free(host);
@@ -152,20 +166,20 @@ enum mxc_code mxc_host_add(struct mxc_host *host, const struct mxc_host_model_op
     enum mxc_code code = check_options(host, options, err);
     if (code)
         return code;
-    char *path = mxc_mem_strdup(options->path), *name = mxc_mem_strdup(options->name);
-    char *backend = options->backend ? mxc_mem_strdup(options->backend) : NULL;
-    if (!path || !name || (options->backend && !backend)) {
-        mxc_mem_free(path);
-        mxc_mem_free(name);
-        mxc_mem_free(backend);
+    struct mxc_host_model_options own = *options;
+    const char **texts[N_TEXTS];
+    bool ok = true;
+    texts_of(&own, texts);
+    for (int i = 0; i < N_TEXTS; i++)
+        if (*texts[i])
+            ok &= (*texts[i] = mxc_mem_strdup(*texts[i])) != NULL;
+    if (!ok) {
+        free_texts(&own);
         return mxc_err_nomem(err);
     }
     struct hosted *m = &host->models[host->n_models++];
     m->host = host;
-    m->options = *options;
-    m->options.path = path;
-    m->options.name = name;
-    m->options.backend = backend;
+    m->options = own;
     return MXC_OK;
 }
 
@@ -193,6 +207,7 @@ static enum mxc_code open_model(struct hosted *m, struct mxc_err *err) {
     struct mxc_load_options load;
     mxc_load_options_init(&load);
     load.backend = o->backend;
+    load.xla = o->xla;
     load.n_threads = o->n_threads;
     load.precision = o->precision;
     load.max_batch = o->parallel;
@@ -207,8 +222,7 @@ static enum mxc_code open_model(struct hosted *m, struct mxc_err *err) {
     if (code)
         return code;
     const struct mxc_checkpoint *c = m->model->checkpoint;
-    int32_t trained = mxc_checkpoint_context(c);
-    m->context = o->context && o->context < trained ? o->context : trained;
+    m->context = mxc_model_context(m->model, o->context);
     mxc_host_quantisation(c->weights, m->quantisation, sizeof m->quantisation);
     code = mxc_chat_open(o->path, c->config, c->graph->vocab, &m->chat, err);
     if (!code)
@@ -228,6 +242,17 @@ static uint64_t pool_bytes(const struct hosted *m, const int32_t n_blocks[MXC_N_
     return bytes;
 }
 
+/* On the loop's thread, before the first request hears of it. */
+static void on_lost(void *user, const struct mxc_err *err) {
+    struct hosted *m = user;
+    pthread_mutex_lock(&m->host->mutex);
+    m->err = *err;
+    atomic_store(&m->state, MXC_HOST_LOST);
+    pthread_mutex_unlock(&m->host->mutex);
+    if (m->host->changed)
+        m->host->changed(m->host->changed_user);
+}
+
 static enum mxc_code make_engine(struct hosted *m, struct mxc_err *err) {
     struct mxc_engine_options o;
     mxc_engine_options_init(&o);
@@ -239,6 +264,8 @@ static enum mxc_code make_engine(struct hosted *m, struct mxc_err *err) {
     o.context = m->context;
     o.wake = mxc_loop_wake;
     o.wake_user = m->host->loop;
+    o.lost = on_lost;
+    o.lost_user = m;
     enum mxc_code code = mxc_model_blocks(m->model, m->context, m->options.parallel, 0,
                                           m->options.kv_bytes, o.n_blocks, err);
     if (code)
@@ -296,8 +323,13 @@ int mxc_host_find(const struct mxc_host *host, const char *name) {
     return -1;
 }
 
-static bool is_ready(const struct hosted *m) {
-    return atomic_load(&m->state) == MXC_HOST_READY;
+static bool has_all(enum mxc_host_state state) {
+    return state == MXC_HOST_READY || state == MXC_HOST_LOST;
+}
+
+/* What READY published is there. */
+static bool is_there(const struct hosted *m) {
+    return has_all((enum mxc_host_state)atomic_load(&m->state));
 }
 
 void mxc_host_info(struct mxc_host *host, int model, struct mxc_host_info *info) {
@@ -310,13 +342,14 @@ void mxc_host_info(struct mxc_host *host, int model, struct mxc_host_info *info)
                                    .family = "",
                                    .model_type = "",
                                    .quantisation = "",
+                                   .vision_reason = "",
                                    .backend = ""};
     pthread_mutex_lock(&host->mutex);
     info->state = (enum mxc_host_state)atomic_load(&m->state);
     info->err = m->err;
     info->progress = m->progress;
     pthread_mutex_unlock(&host->mutex);
-    if (info->state != MXC_HOST_READY)
+    if (!has_all(info->state))
         return;
     const struct mxc_checkpoint *c = m->model->checkpoint;
     info->family = c->graph->family;
@@ -333,18 +366,25 @@ void mxc_host_info(struct mxc_host *host, int model, struct mxc_host_info *info)
     info->n_layers = c->graph->n_layers;
     info->parameters = mxc_graph_parameters(c->graph);
     info->weight_bytes = mxc_weights_bytes(c->weights);
+    info->vision_reason = m->model->vision_reason;
     info->kv_bytes = m->kv_bytes;
     info->load_seconds = m->load_seconds;
+    if (c->vision)
+        mxc_vision_default_budget(c->vision, &info->image_budget);
+    if (m->options.image_budget.min_pixels)
+        info->image_budget.min_pixels = m->options.image_budget.min_pixels;
+    if (m->options.image_budget.max_pixels)
+        info->image_budget.max_pixels = m->options.image_budget.max_pixels;
 }
 
 const struct mxc_vision *mxc_host_vision(struct mxc_host *host, int model) {
     const struct hosted *m = &host->models[model];
-    return is_ready(m) ? m->model->checkpoint->vision : NULL;
+    return is_there(m) ? m->model->checkpoint->vision : NULL;
 }
 
 struct mxc_chat *mxc_host_chat(struct mxc_host *host, int model) {
     struct hosted *m = &host->models[model];
-    return is_ready(m) ? m->chat : NULL;
+    return is_there(m) ? m->chat : NULL;
 }
 
 void mxc_host_sampling(struct mxc_host *host, int model, struct mxc_sampling *sampling) {
@@ -355,7 +395,7 @@ void mxc_host_sampling(struct mxc_host *host, int model, struct mxc_sampling *sa
     sampling->top_p = 0.95f;
     sampling->min_p = 0.05f;
     sampling->dry_last_n = -1;
-    if (!is_ready(m))
+    if (!is_there(m))
         return;
     const struct mxc_generation_defaults *d = &m->model->checkpoint->config->defaults;
     if (!isnan(d->temperature))
@@ -387,7 +427,7 @@ enum mxc_code mxc_host_submit(struct mxc_host *host, int model, const struct mxc
                               const struct mxc_gen_params *params, uint64_t *id,
                               struct mxc_err *err) {
     struct hosted *m = &host->models[model];
-    return is_ready(m) ? mxc_gen_submit(m->engine, m->chat, prompt, params, id, err)
+    return is_there(m) ? mxc_gen_submit(m->engine, m->chat, prompt, params, id, err)
                        : not_ready(host, model, err);
 }
 
@@ -395,19 +435,19 @@ enum mxc_code mxc_host_embed(struct mxc_host *host, int model, const int32_t *id
                              const struct mxc_embed_params *params, uint64_t *id,
                              struct mxc_err *err) {
     struct hosted *m = &host->models[model];
-    return is_ready(m) ? mxc_embed_submit(m->engine, m->model->checkpoint->graph->hidden, ids,
+    return is_there(m) ? mxc_embed_submit(m->engine, m->model->checkpoint->graph->hidden, ids,
                                           n_ids, params, id, err)
                        : not_ready(host, model, err);
 }
 
 void mxc_host_cancel(struct mxc_host *host, int model, uint64_t id) {
-    if (is_ready(&host->models[model]))
+    if (is_there(&host->models[model]))
         mxc_engine_cancel(host->models[model].engine, id);
 }
 
 void mxc_host_stats(struct mxc_host *host, int model, struct mxc_engine_stats *stats) {
     *stats = (struct mxc_engine_stats){0};
-    if (is_ready(&host->models[model]))
+    if (is_there(&host->models[model]))
         mxc_engine_get_stats(host->models[model].engine, stats);
 }
 
@@ -416,6 +456,117 @@ static void clear(void *arg) {
 }
 
 void mxc_host_clear_cache(struct mxc_host *host, int model) {
-    if (is_ready(&host->models[model]))
+    if (is_there(&host->models[model]))
         mxc_loop_call(host->loop, clear, host->models[model].engine);
+}
+
+/* ---- KV outside the engine */
+
+struct kept_call {
+    struct mxc_engine *engine;
+    const struct mxc_shelf *shelf;
+    const uint8_t *digest, *in;
+    int32_t number, n_tokens;
+    uint8_t *out;
+    size_t n_bytes;
+    bool left;
+    enum mxc_code code;
+    struct mxc_err *err;
+};
+
+const char *mxc_host_file(struct mxc_host *host, int model, size_t i) {
+    const struct hosted *m = &host->models[model];
+    if (!is_there(m))
+        return NULL;
+    const struct mxc_weights *weights = m->model->checkpoint->weights;
+    const struct mxc_file *last = NULL;
+    /* tensors of one file stand together, but for pieces that another shard has: those files come
+     * again, which does no harm */
+    for (size_t t = 0; t < mxc_weights_count(weights); t++) {
+        const struct mxc_file *file = mxc_weights_at(weights, t)->file;
+        if (!file || file == last)
+            continue;
+        last = file;
+        if (!i--)
+            return file->path;
+    }
+    return NULL;
+}
+
+const char *mxc_host_plan(struct mxc_host *host, int model) {
+    const struct hosted *m = &host->models[model];
+    return is_there(m) ? m->model->ops->plan_describe(m->model->plan) : "";
+}
+
+static void set_shelf(void *arg) {
+    const struct kept_call *c = arg;
+    mxc_engine_set_shelf(c->engine, c->shelf);
+}
+
+static void shelve(void *arg) {
+    struct kept_call *c = arg;
+    c->left = mxc_engine_shelve(c->engine);
+}
+
+static void kept_record(void *arg) {
+    struct kept_call *c = arg;
+    c->code = mxc_engine_kept_record(c->engine, c->digest, c->number, &c->out, &c->n_bytes, c->err);
+}
+
+static void adopt(void *arg) {
+    struct kept_call *c = arg;
+    c->code = mxc_engine_adopt(c->engine, c->in, c->err);
+}
+
+static void forget(void *arg) {
+    struct kept_call *c = arg;
+    c->n_tokens = mxc_engine_forget(c->engine, c->digest);
+}
+
+static enum mxc_code call(struct mxc_host *host, int model, void (*fn)(void *arg),
+                          struct kept_call *c) {
+    if (!is_there(&host->models[model]))
+        return not_ready(host, model, c->err);
+    c->engine = host->models[model].engine;
+    mxc_loop_call(host->loop, fn, c);
+    return c->code;
+}
+
+void mxc_host_set_shelf(struct mxc_host *host, int model, const struct mxc_shelf *shelf) {
+    struct kept_call c = {.shelf = shelf};
+    (void)call(host, model, set_shelf, &c);
+}
+
+bool mxc_host_shelve(struct mxc_host *host, int model) {
+    struct kept_call c = {.left = false};
+    (void)call(host, model, shelve, &c);
+    return c.left;
+}
+
+enum mxc_code mxc_host_kept_record(struct mxc_host *host, int model,
+                                   const uint8_t digest[MXC_BLAKE2B_BYTES], int32_t number,
+                                   uint8_t **record, size_t *n_bytes, struct mxc_err *err) {
+    struct kept_call c = {.digest = digest, .number = number, .err = err};
+    enum mxc_code code = call(host, model, kept_record, &c);
+    if (!code) {
+        *record = c.out;
+        *n_bytes = c.n_bytes;
+    }
+    return code;
+}
+
+enum mxc_code mxc_host_adopt(struct mxc_host *host, int model, const uint8_t *record,
+                             struct mxc_err *err) {
+    struct kept_call c = {.in = record, .err = err};
+    return call(host, model, adopt, &c);
+}
+
+int32_t mxc_host_forget(struct mxc_host *host, int model, const uint8_t digest[MXC_BLAKE2B_BYTES]) {
+    struct kept_call c = {.digest = digest};
+    (void)call(host, model, forget, &c);
+    return c.n_tokens;
+}
+
+void mxc_host_wake(struct mxc_host *host) {
+    mxc_loop_wake(host->loop);
 }

@@ -173,6 +173,11 @@ static enum mxc_code check_parts(const struct sights *sights, json_t *parts, siz
                 return code;
             continue;
         }
+        if (!strncmp(type, "video", 5) || !strcmp(type, "input_video"))
+            return mxc_err_set(err, MXC_E_UNSUPPORTED,
+                               "messages[%zu].content[%zu]: video is not supported; send frames "
+                               "of it as images",
+                               message, i);
         if (strcmp(type, "text") != 0)
             return mxc_err_set(err, MXC_E_UNSUPPORTED,
                                "messages[%zu].content[%zu]: parts of type \"%.40s\" are not "
@@ -339,10 +344,8 @@ static struct mxc_str final_text(const json_t *messages) {
     return s;
 }
 
-/* Cuts the rendered text behind the last place where the final message stands, so that what the
- * template puts after a finished message is not there. */
-static enum mxc_code cut_final(const json_t *messages, size_t *length, const char *text,
-                               struct mxc_err *err) {
+enum mxc_code mxc_prompt_cut_final(const json_t *messages, const char *text, size_t *length,
+                                   struct mxc_err *err) {
     struct mxc_str final = final_text(messages);
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
@@ -456,7 +459,7 @@ static enum mxc_code build(struct mxc_chat *chat, const struct mxc_prompt_input 
     size_t length = result.length;
     bool special = wants_special(chat, input, result.text);
     if (input->continue_final)
-        code = cut_final(messages, &length, result.text, err);
+        code = mxc_prompt_cut_final(messages, result.text, &length, err);
     if (!code)
         code = mxc_pictures_count(sights->pictures)
                    ? encode_pictures(chat, sights, &result, length, special, &prompt->ids, err)

@@ -37,5 +37,10 @@ enum mxc_code mxc_prompt_build(struct mxc_chat *chat, const struct mxc_prompt_in
 enum mxc_code mxc_prompt_normalise(struct mxc_chat *chat, const json_t *messages,
                                    const json_t *variables, json_t **out,
                                    struct mxc_err *err) MXC_MUST;
+/* Shortens the rendered text of messages (as normalised) to the last place where the final message,
+ * the assistant's, stands: what the template puts after a finished message is not there. MXC_E_ARG:
+ * it is no such message, or has no text; MXC_E_TEMPLATE: the template does not show it. */
+enum mxc_code mxc_prompt_cut_final(const json_t *messages, const char *text, size_t *length,
+                                   struct mxc_err *err) MXC_MUST;
 
 #endif

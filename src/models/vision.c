@@ -176,15 +176,19 @@ int32_t mxc_vision_image_token(const struct mxc_vision *vision) {
     return vision->mark_token;
 }
 
-void mxc_vision_default_budget(const struct mxc_vision *vision, struct mxc_vision_budget *budget) {
+int64_t mxc_vision_limit(const struct mxc_vision *vision, int64_t max_pixels) {
     const struct mxc_preprocess *p = &vision->pre;
-    *budget = (struct mxc_vision_budget){0};
     if (!vision->family->cap_pixels)
-        return;
+        return max_pixels;
     int64_t most = vision->family == &mxc_vision_idefics3
                        ? (int64_t)p->size.longest_edge * p->size.longest_edge
                        : p->max_pixels;
-    if (most > cap_pixels)
+    return most < max_pixels ? most : max_pixels;
+}
+
+void mxc_vision_default_budget(const struct mxc_vision *vision, struct mxc_vision_budget *budget) {
+    *budget = (struct mxc_vision_budget){0};
+    if (vision->family->cap_pixels && mxc_vision_limit(vision, INT64_MAX) > cap_pixels)
         budget->max_pixels = cap_pixels;
 }
 

@@ -63,6 +63,8 @@ const struct mxc_graph *mxc_vision_tower(const struct mxc_vision *vision);
 /* The default budget: what the files say, but at most 1 megapixel (2^20) where the limit is one of
  * pixels (Qwen, Idefics3) and higher. Families of whole tiles (mllama, Gemma 3) keep theirs. */
 void mxc_vision_default_budget(const struct mxc_vision *vision, struct mxc_vision_budget *budget);
+/* max_pixels, or what the files allow if that is less, where the limit is one of pixels. */
+int64_t mxc_vision_limit(const struct mxc_vision *vision, int64_t max_pixels);
 /* MXC_E_ARG: a picture of that size cannot be seen (too small, too long); says why. budget: NULL
  * for what the files say. */
 enum mxc_code mxc_vision_measure(const struct mxc_vision *vision, int32_t width, int32_t height,

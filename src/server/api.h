@@ -15,6 +15,11 @@ enum mxc_code mxc_get_model(struct mxc_exchange *x, struct mxc_fault *fault);
 enum mxc_code mxc_get_props(struct mxc_exchange *x, struct mxc_fault *fault);
 enum mxc_code mxc_get_slots(struct mxc_exchange *x, struct mxc_fault *fault);
 enum mxc_code mxc_get_lora(struct mxc_exchange *x, struct mxc_fault *fault);
+/* The model that ?model= names, else the first one; READY. */
+enum mxc_code mxc_model_of_query(struct mxc_exchange *x, struct mxc_host_info *info, int *model,
+                                 struct mxc_fault *fault) MXC_MUST;
+/* ---- slots.c */
+enum mxc_code mxc_post_slot(struct mxc_exchange *x, struct mxc_fault *fault);
 /* ---- page/page.c */
 enum mxc_code mxc_get_page(struct mxc_exchange *x, struct mxc_fault *fault);
 enum mxc_code mxc_get_page_file(struct mxc_exchange *x, struct mxc_fault *fault);
@@ -28,6 +33,7 @@ enum mxc_code mxc_post_chat(struct mxc_exchange *x, struct mxc_fault *fault);
 enum mxc_code mxc_post_completions(struct mxc_exchange *x, struct mxc_fault *fault);
 /* ---- api_responses.c */
 enum mxc_code mxc_post_responses(struct mxc_exchange *x, struct mxc_fault *fault);
+enum mxc_code mxc_count_response_tokens(struct mxc_exchange *x, struct mxc_fault *fault);
 enum mxc_code mxc_get_response(struct mxc_exchange *x, struct mxc_fault *fault);
 enum mxc_code mxc_delete_response(struct mxc_exchange *x, struct mxc_fault *fault);
 enum mxc_code mxc_cancel_response(struct mxc_exchange *x, struct mxc_fault *fault);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/api.h"
+#include "server/prompt_cache.h"
 #include "server/sse.h"
 
 #include <stdio.h>
@@ -24,14 +25,20 @@ static enum mxc_code reply(struct mxc_exchange *x, json_t *body, struct mxc_faul
 enum mxc_code mxc_get_health(struct mxc_exchange *x, struct mxc_fault *fault) {
     struct mxc_host *host = x->server->host;
     struct mxc_host_info info;
-    int loading = 0, ready = 0;
+    int loading = 0, ready = 0, lost = -1;
     for (int i = 0; i < mxc_host_count(host); i++) {
         mxc_host_info(host, i, &info);
         loading += info.state == MXC_HOST_LOADING;
         ready += info.state == MXC_HOST_READY;
+        lost = info.state == MXC_HOST_LOST ? i : lost;
     }
     if (atomic_load(&x->server->limits.draining))
         return mxc_fault_set(fault, MXC_E_BUSY, NULL, "the server is shutting down");
+    if (lost >= 0) { /* only another start helps: whoever watches the server has to know */
+        mxc_host_info(host, lost, &info);
+        return mxc_fault_status(fault, MXC_E_BUSY, 503, "\"%s\" cannot be served any more: %s",
+                                info.name, info.err.message);
+    }
     if (!loading && ready)
         return reply(x, json_pack("{s:s}", "status", "ok"), fault);
     (void)mxc_fault_set(fault, MXC_E_BUSY, NULL,
@@ -44,21 +51,21 @@ enum mxc_code mxc_get_health(struct mxc_exchange *x, struct mxc_fault *fault) {
 
 /* "supported", "none" (a text-only checkpoint), "unavailable" (vision_reason says why). */
 static const char *vision_of(const struct mxc_server *server, const struct mxc_host_info *info) {
-    if (info->state != MXC_HOST_READY)
+    if (info->state != MXC_HOST_READY || *info->vision_reason)
         return "unavailable";
     int model = mxc_host_find(server->host, info->name);
     return mxc_host_vision(server->host, model) ? "supported" : "none";
 }
 
 static json_t *model_json(const struct mxc_server *server, const struct mxc_host_info *info) {
-    static const char *const states[] = {"loading", "ready", "unavailable"};
+    static const char *const states[] = {"loading", "ready", "unavailable", "unavailable"};
+    const bool failed = info->state == MXC_HOST_UNAVAILABLE || info->state == MXC_HOST_LOST;
     const struct mxc_chat *chat =
         mxc_host_chat(server->host, mxc_host_find(server->host, info->name));
     json_t *meta = NULL, *about = NULL;
     json_t *m = json_pack("{s:s,s:s,s:I,s:s,s:s,s:s?}", "id", info->name, "object", "model",
                           "created", (json_int_t)server->start_time, "owned_by", "mlxcel", "status",
-                          states[info->state], "error",
-                          info->state == MXC_HOST_UNAVAILABLE ? info->err.message : NULL);
+                          states[info->state], "error", failed ? info->err.message : NULL);
     if (!m)
         return NULL;
     if (info->state == MXC_HOST_READY) {
@@ -67,10 +74,11 @@ static json_t *model_json(const struct mxc_server *server, const struct mxc_host
                          info->hidden, "n_params", (json_int_t)info->parameters, "size",
                          (json_int_t)info->weight_bytes, "kv_bytes", (json_int_t)info->kv_bytes);
         about =
-            json_pack("{s:s,s:s,s:s,s:s,s:i,s:b,s:b}", "family", info->family, "model_type",
+            json_pack("{s:s,s:s,s:s,s:s,s:b,s:i,s:b,s:b}", "family", info->family, "model_type",
                       info->model_type, "quantisation", info->quantisation, "backend",
-                      info->backend, "parallel", info->parallel, "chat_template",
-                      chat && chat->templates != NULL, "reasoning", chat && chat->marks != NULL);
+                      info->backend, "batch_invariant", strcmp(info->backend, "xla") != 0,
+                      "parallel", info->parallel, "chat_template", chat && chat->templates != NULL,
+                      "reasoning", chat && chat->marks != NULL);
         if (!meta || !about || json_object_set(m, "meta", meta) || json_object_update(m, about) ||
             json_object_set_new(m, "context_length", json_integer(info->context)))
             goto fail;
@@ -81,11 +89,14 @@ static json_t *model_json(const struct mxc_server *server, const struct mxc_host
     if (!modalities || json_object_set_new(m, "modalities", modalities) ||
         json_object_set_new(m, "vision", json_string(vision)) ||
         (!strcmp(vision, "supported") &&
-         json_array_append_new(json_object_get(modalities, "input"), json_string("image"))))
+         (json_array_append_new(json_object_get(modalities, "input"), json_string("image")) ||
+          json_object_set_new(m, "image_max_pixels",
+                              json_integer((json_int_t)info->image_budget.max_pixels)))))
         goto fail;
-    if (info->state != MXC_HOST_READY &&
+    if (!strcmp(vision, "unavailable") &&
         json_object_set_new(m, "vision_reason",
                             json_string(info->state == MXC_HOST_LOADING ? "the model is loading"
+                                        : info->state == MXC_HOST_READY ? info->vision_reason
                                                                         : info->err.message)))
         goto fail;
     json_decref(meta);
@@ -124,9 +135,8 @@ enum mxc_code mxc_get_model(struct mxc_exchange *x, struct mxc_fault *fault) {
 
 /* ---- props, slots, adapters */
 
-/* The model that ?model= names, else the first one. */
-static enum mxc_code model_of_query(struct mxc_exchange *x, struct mxc_host_info *info, int *model,
-                                    struct mxc_fault *fault) {
+enum mxc_code mxc_model_of_query(struct mxc_exchange *x, struct mxc_host_info *info, int *model,
+                                 struct mxc_fault *fault) {
     const char *name = mxc_exchange_query(x, "model");
     *model = name ? mxc_host_find(x->server->host, name) : 0;
     if (*model < 0)
@@ -157,7 +167,7 @@ enum mxc_code mxc_get_props(struct mxc_exchange *x, struct mxc_fault *fault) {
     struct mxc_host_info info;
     struct mxc_sampling sampling;
     int model;
-    enum mxc_code code = model_of_query(x, &info, &model, fault);
+    enum mxc_code code = mxc_model_of_query(x, &info, &model, fault);
     if (code)
         return code;
     const struct mxc_chat *chat = mxc_host_chat(x->server->host, model);
@@ -168,7 +178,8 @@ enum mxc_code mxc_get_props(struct mxc_exchange *x, struct mxc_fault *fault) {
                   info.context, "total_slots", info.parallel, "model_alias", info.name,
                   "model_path", info.name, "chat_template", chat->text ? chat->text : "",
                   "chat_template_error", chat->templates ? NULL : chat->template_err.message,
-                  "modalities", "vision", 0, "audio", 0, "build_info", "mlxcel-" MLXCEL_VERSION);
+                  "modalities", "vision", mxc_host_vision(x->server->host, model) != NULL, "audio",
+                  0, "build_info", "mlxcel-" MLXCEL_VERSION);
     json_t *limits = json_pack(
         "{s:I,s:I,s:i,s:i,s:i,s:I,s:i}", "max_body_bytes", (json_int_t)o->max_body_bytes,
         "max_header_bytes", (json_int_t)o->max_header_bytes, "max_json_depth", o->max_json_depth,
@@ -187,7 +198,7 @@ enum mxc_code mxc_get_slots(struct mxc_exchange *x, struct mxc_fault *fault) {
     if (x->server->options.no_slots)
         return mxc_fault_status(fault, MXC_E_UNSUPPORTED, 501,
                                 "/slots is switched off (--no-slots)");
-    enum mxc_code code = model_of_query(x, &info, &model, fault);
+    enum mxc_code code = mxc_model_of_query(x, &info, &model, fault);
     return code ? code : reply(x, mxc_jobs_slots(x->server->jobs, &info, model), fault);
 }
 
@@ -217,6 +228,9 @@ static void put_engines(struct mxc_exchange *x, struct mxc_buf *out) {
         sum.n_lookup_tokens += s.n_lookup_tokens;
         sum.n_hit_tokens += s.n_hit_tokens;
         sum.n_evicted += s.n_evicted;
+        sum.n_feature_hits += s.n_feature_hits;
+        sum.n_feature_misses += s.n_feature_misses;
+        sum.feature_bytes += s.feature_bytes;
         for (size_t k = 0; k < sizeof s.n_blocks / sizeof *s.n_blocks; k++) {
             blocks += s.n_blocks[k];
             used += s.n_blocks[k] - s.n_free[k] - s.n_idle[k];
@@ -239,6 +253,26 @@ static void put_engines(struct mxc_exchange *x, struct mxc_buf *out) {
         (double)sum.n_hit_tokens);
     put(out, "mlxcel_prefix_evicted_total", "counter", "Cached blocks that were evicted.",
         (double)sum.n_evicted);
+    put(out, "mlxcel_image_features_hits_total", "counter", "Pictures whose features were kept.",
+        (double)sum.n_feature_hits);
+    put(out, "mlxcel_image_features_misses_total", "counter", "Pictures not found there.",
+        (double)sum.n_feature_misses);
+    put(out, "mlxcel_image_feature_bytes", "gauge", "Bytes of the features that are kept.",
+        (double)sum.feature_bytes);
+}
+
+static void put_prompt_cache(struct mxc_exchange *x, struct mxc_buf *out) {
+    struct mxc_prompt_cache_stats s;
+    mxc_prompt_cache_get_stats(x->server->prompt_cache, &s);
+    put(out, "mlxcel_prompt_cache_ready", "gauge", "The prompt cache on disk is in use.",
+        s.ready && x->server->prompt_cache);
+    put(out, "mlxcel_prompt_cache_records", "gauge", "Blocks on disk.", (double)s.n_records);
+    put(out, "mlxcel_prompt_cache_bytes", "gauge", "Bytes of them.", (double)s.bytes);
+    put(out, "mlxcel_prompt_cache_found_total", "counter", "Blocks read.", (double)s.n_found);
+    put(out, "mlxcel_prompt_cache_written_total", "counter", "Blocks written.",
+        (double)s.n_written);
+    put(out, "mlxcel_prompt_cache_damaged_total", "counter", "Blocks that were damaged.",
+        (double)s.n_damaged);
 }
 
 enum mxc_code mxc_get_metrics(struct mxc_exchange *x, struct mxc_fault *fault) {
@@ -283,6 +317,7 @@ enum mxc_code mxc_get_metrics(struct mxc_exchange *x, struct mxc_fault *fault) {
         mxc_work_waiting(x->server->work));
     put(&out, "mlxcel_uptime_seconds", "counter", "Since the start.",
         (double)(mxc_clock_ns() - x->server->start_ns) * 1e-9);
+    put_prompt_cache(x, &out);
     size_t length = out.length;
     char *text = out.failed ? NULL : mxc_buf_take(&out);
     mxc_buf_fini(&out);

@@ -386,24 +386,32 @@ enum mxc_code mxc_post_apply_template(struct mxc_exchange *x, struct mxc_fault *
     struct mxc_err err;
     struct mxc_buf out;
     json_t *messages = NULL;
+    const json_t *tools = NULL;
     int32_t vocab;
     enum mxc_code code = chat_of(x, &chat, &vocab, fault);
+    if (!code)
+        code = mxc_params_refused(x->json, MXC_FIELDS_TEMPLATE, fault);
+    if (!code)
+        code = mxc_field_list(x->json, "tools", &tools, fault);
     if (!code)
         code = mxc_chat_input_read(x, x->json, chat, NULL, &input, fault);
     if (code)
         return code;
-    const json_t *tools = mxc_field(x->json, "tools");
+    const bool generation = !input.no_generation_prompt && !input.continue_final;
     if (tools && json_object_set(input.variables, "tools", (json_t *)(uintptr_t)tools))
         code = nomem(fault);
     if (code)
         goto out;
     code = mxc_prompt_normalise(chat, input.messages, input.variables, &messages, &err);
-    if (!code && (json_object_set(input.variables, "messages", messages) ||
-                  json_object_set_new(input.variables, "add_generation_prompt",
-                                      json_boolean(!input.no_generation_prompt))))
+    if (!code &&
+        (json_object_set(input.variables, "messages", messages) ||
+         json_object_set_new(input.variables, "add_generation_prompt", json_boolean(generation))))
         code = mxc_err_nomem(&err);
     if (!code)
         code = mxc_chat_render(chat, input.variables, NULL, &result, &err);
+    if (!code && input.continue_final &&
+        (code = mxc_prompt_cut_final(messages, result.text, &result.length, &err)))
+        mxc_jinja_result_fini(&result);
     if (code) {
         (void)mxc_fault_from(fault, &err, "messages");
         goto out;

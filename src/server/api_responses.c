@@ -133,21 +133,46 @@ static enum mxc_code read_chain(struct mxc_exchange *x, const unsigned char *own
     return code;
 }
 
+/* The request with what it continues; previous: the id of that, or NULL. */
+static enum mxc_code read_request(struct mxc_exchange *x, unsigned char owner[MXC_STORED_OWNER],
+                                  const char **previous, struct mxc_responses_request *request,
+                                  struct mxc_fault *fault) {
+    json_t *history = NULL;
+    enum mxc_code code = mxc_responses_previous(x->json, previous, fault);
+    if (!code)
+        code = owner_of(x, owner, fault);
+    if (!code && *previous)
+        code = read_chain(x, owner, *previous, &history, fault);
+    if (!code)
+        code = mxc_responses_read(x->json, history, request, fault);
+    json_decref(history);
+    return code;
+}
+
+enum mxc_code mxc_count_response_tokens(struct mxc_exchange *x, struct mxc_fault *fault) {
+    struct mxc_responses_request request;
+    unsigned char owner[MXC_STORED_OWNER];
+    const char *previous = NULL;
+    int32_t n_prompt = 0;
+    enum mxc_code code = read_request(x, owner, &previous, &request, fault);
+    if (code)
+        return code;
+    code = mxc_dialect_count(x, &request.dialect, &n_prompt, fault);
+    mxc_responses_request_fini(&request);
+    if (!code)
+        mxc_reply_json(
+            x, 200,
+            json_pack("{s:s,s:i}", "object", "response.input_tokens", "input_tokens", n_prompt));
+    return code;
+}
+
 enum mxc_code mxc_post_responses(struct mxc_exchange *x, struct mxc_fault *fault) {
     struct mxc_responses_request request;
     struct mxc_responses *all = x->server->responses;
     struct mxc_responses_state *state = NULL;
     unsigned char owner[MXC_STORED_OWNER];
     const char *previous = NULL;
-    json_t *history = NULL;
-    enum mxc_code code = mxc_responses_previous(x->json, &previous, fault);
-    if (!code)
-        code = owner_of(x, owner, fault);
-    if (!code && previous)
-        code = read_chain(x, owner, previous, &history, fault);
-    if (!code)
-        code = mxc_responses_read(x->json, history, &request, fault);
-    json_decref(history);
+    enum mxc_code code = read_request(x, owner, &previous, &request, fault);
     if (code)
         return code;
     request.store = request.store && mxc_responses_store(all);

@@ -185,7 +185,9 @@ static enum mxc_code read_wish(const json_t *json, struct wish *w, struct mxc_fa
         const char *name;
         enum wish_kind kind;
     } rows[] = {{"json_schema", WISH_SCHEMA},
+                {"guided_json", WISH_SCHEMA},
                 {"grammar", WISH_GBNF},
+                {"guided_grammar", WISH_GBNF},
                 {"guided_regex", WISH_REGEX},
                 {"guided_choice", WISH_CHOICE}};
     enum mxc_code code = read_format(json, w, fault);

@@ -39,7 +39,9 @@ enum mxc_code mxc_fault_from(struct mxc_fault *fault, const struct mxc_err *err,
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.[]";
     size_t n = strspn(err->message, plain);
     bool named = n && n < sizeof fault->param && !strncmp(err->message + n, ": ", 2);
-    enum mxc_code code = err->code == MXC_E_FORMAT ? MXC_E_ARG : err->code;
+    enum mxc_code code = err->code;
+    if (code == MXC_E_FORMAT || code == MXC_E_LIMIT) /* 413 is for whole bodies */
+        code = MXC_E_ARG;
     (void)mxc_fault_set(fault, code, NULL, "%s", err->message);
     if (code == MXC_E_NOMEM)
         return code;

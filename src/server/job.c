@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "server/constrain.h"
 #include "server/internal.h"
+#include "server/slots.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -289,6 +290,7 @@ static void on_done(struct mxc_choice *c, const struct mxc_gen_event *in) {
         c->reason = MXC_DONE_ERROR;
         c->err = *why;
     }
+    mxc_slots_note(job->x->server->slots, job->params.model, c->slot, &c->stats);
     leave_slot(c);
     atomic_fetch_add(&limits->prompt_tokens, (uint64_t)c->stats.n_prompt);
     atomic_fetch_add(&limits->cached_tokens, (uint64_t)c->stats.n_cached);

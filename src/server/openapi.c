@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "server/api.h"
 
-#include <math.h>
+#include <assert.h>
 #include <string.h>
 
 enum field_kind { REAL, INT, READ, LABEL, ONLY };
@@ -23,26 +23,125 @@ static const struct {
 #include "server/surface.def"
 };
 
-/* Which fields a route reads, and the one it needs. */
+/* What a route reads, what it needs, and a body to try. */
 static const struct {
     const char *path;
     unsigned where;
-    const char *needs;
-} bodies[] = {{"/v1/chat/completions", MXC_FIELDS_CHAT, "messages"},
-              {"/chat/completions", MXC_FIELDS_CHAT, "messages"},
-              {"/v1/completions", MXC_FIELDS_COMPLETION, "prompt"},
-              {"/v1/responses", MXC_FIELDS_RESPONSES, "input"},
-              {"/v1/messages", MXC_FIELDS_MESSAGES, "messages"},
-              {"/v1/messages/count_tokens", MXC_FIELDS_MESSAGES, "messages"},
-              {"/completion", MXC_FIELDS_LLAMA, "prompt"},
-              {"/completions", MXC_FIELDS_LLAMA, "prompt"},
-              {"/infill", MXC_FIELDS_LLAMA, NULL},
-              {"/v1/embeddings", MXC_FIELDS_EMBED, "input"},
-              {"/embedding", MXC_FIELDS_EMBED, NULL},
-              {"/embeddings", MXC_FIELDS_EMBED, NULL},
-              {"/tokenize", 0, "content"},
-              {"/detokenize", 0, "tokens"},
-              {"/apply-template", 0, "messages"}};
+    const char *needs, *example;
+} bodies[] = {
+    {"/v1/chat/completions", MXC_FIELDS_CHAT, "[\"messages\"]",
+     "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}], \"max_tokens\": 16}"},
+    {"/chat/completions", MXC_FIELDS_CHAT, "[\"messages\"]",
+     "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}], \"max_tokens\": 16}"},
+    {"/v1/completions", MXC_FIELDS_COMPLETION, "[\"prompt\"]",
+     "{\"prompt\": \"Once upon a time\", \"max_tokens\": 16}"},
+    {"/v1/responses", MXC_FIELDS_RESPONSES, "[\"input\"]",
+     "{\"input\": \"Hello\", \"max_output_tokens\": 16}"},
+    {"/v1/responses/input_tokens", MXC_FIELDS_RESPONSES, "[\"input\"]", "{\"input\": \"Hello\"}"},
+    {"/v1/messages", MXC_FIELDS_MESSAGES, "[\"messages\", \"max_tokens\"]",
+     "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}], \"max_tokens\": 16}"},
+    {"/v1/messages/count_tokens", MXC_FIELDS_MESSAGES, "[\"messages\"]",
+     "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}"},
+    {"/completion", MXC_FIELDS_LLAMA, "[\"prompt\"]",
+     "{\"prompt\": \"Once upon a time\", \"n_predict\": 16}"},
+    {"/completions", MXC_FIELDS_LLAMA, "[\"prompt\"]",
+     "{\"prompt\": \"Once upon a time\", \"n_predict\": 16}"},
+    {"/infill", MXC_FIELDS_LLAMA, "[]",
+     "{\"input_prefix\": \"def f(\", \"input_suffix\": \"return x\", \"n_predict\": 16}"},
+    {"/v1/embeddings", MXC_FIELDS_EMBED, "[\"input\"]", "{\"input\": \"Hello\"}"},
+    {"/embedding", MXC_FIELDS_EMBED, "[]", "{\"content\": \"Hello\"}"},
+    {"/embeddings", MXC_FIELDS_EMBED, "[]", "{\"content\": \"Hello\"}"},
+    {"/tokenize", MXC_FIELDS_TOKENIZE, "[\"content\"]", "{\"content\": \"Hello\"}"},
+    {"/detokenize", MXC_FIELDS_DETOKENIZE, "[\"tokens\"]", "{\"tokens\": [1, 2]}"},
+    {"/apply-template", MXC_FIELDS_TEMPLATE, "[\"messages\"]",
+     "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}"}};
+
+#define CHATS    (MXC_FIELDS_CHAT | MXC_FIELDS_TEMPLATE)
+#define MAKES    (MXC_FIELDS_CHAT | MXC_FIELDS_COMPLETION | MXC_FIELDS_LLAMA)
+#define DIALECTS (MXC_FIELDS_MESSAGES | MXC_FIELDS_RESPONSES)
+#define CONTENT                                                                                    \
+    "{\"type\": [\"string\", \"array\", \"null\"], \"items\": {\"type\": \"object\", "             \
+    "\"required\": [\"type\"], \"properties\": {\"type\": {\"enum\": [\"text\", \"image_url\"]}, " \
+    "\"text\": {\"type\": \"string\"}, \"image_url\": {\"type\": [\"object\", \"string\"], "       \
+    "\"properties\": {\"url\": {\"type\": \"string\"}}}}}}"
+#define FORMS "[\"text\", \"json_object\", \"json_schema\"]"
+
+/* More than a type, where surface.def has no more: added to the schema of a field. */
+static const struct {
+    unsigned where;
+    const char *name, *schema;
+} details[] = {
+    {CHATS, "messages",
+     "{\"minItems\": 1, \"items\": {\"type\": \"object\", \"required\": [\"role\"], "
+     "\"properties\": {\"role\": {\"enum\": [\"system\", \"developer\", \"user\", \"assistant\", "
+     "\"tool\"]}, \"content\": " CONTENT ", \"tool_call_id\": {\"type\": \"string\"}}}}"},
+    {MXC_FIELDS_MESSAGES, "messages",
+     "{\"minItems\": 1, \"items\": {\"type\": \"object\", \"required\": [\"role\", \"content\"], "
+     "\"properties\": {\"role\": {\"enum\": [\"user\", \"assistant\"]}, "
+     "\"content\": {\"type\": [\"string\", \"array\"]}}}}"},
+    {CHATS, "tools",
+     "{\"items\": {\"type\": \"object\", \"required\": [\"type\", \"function\"], \"properties\": "
+     "{\"type\": {\"const\": \"function\"}, \"function\": {\"type\": \"object\", \"required\": "
+     "[\"name\"], \"properties\": {\"name\": {\"type\": \"string\", \"pattern\": "
+     "\"^[A-Za-z0-9_-]{1,64}$\"}, \"description\": {\"type\": \"string\"}, \"parameters\": "
+     "{\"type\": \"object\"}}}}}}"},
+    {MXC_FIELDS_MESSAGES, "tools",
+     "{\"items\": {\"type\": \"object\", \"required\": [\"name\", \"input_schema\"], "
+     "\"properties\": {\"name\": {\"type\": \"string\", \"pattern\": \"^[A-Za-z0-9_-]{1,64}$\"}, "
+     "\"description\": {\"type\": \"string\"}, \"input_schema\": {\"type\": \"object\"}}}}"},
+    {MXC_FIELDS_RESPONSES, "tools",
+     "{\"items\": {\"type\": \"object\", \"required\": [\"type\", \"name\"], \"properties\": "
+     "{\"type\": {\"const\": \"function\"}, \"name\": {\"type\": \"string\", \"pattern\": "
+     "\"^[A-Za-z0-9_-]{1,64}$\"}, \"parameters\": {\"type\": \"object\"}}}}"},
+    {MXC_FIELDS_RESPONSES, "input",
+     "{\"items\": {\"type\": \"object\", \"properties\": {\"type\": {\"enum\": [\"message\", "
+     "\"function_call\", \"function_call_output\", \"reasoning\"]}, \"role\": {\"enum\": "
+     "[\"system\", \"developer\", \"user\", \"assistant\"]}, \"content\": {\"type\": "
+     "[\"string\", \"array\"]}}}}"},
+    {MAKES, "response_format",
+     "{\"properties\": {\"type\": {\"enum\": " FORMS "}, \"json_schema\": {\"type\": \"object\", "
+     "\"properties\": {\"name\": {\"type\": \"string\"}, \"schema\": {\"type\": "
+     "\"object\"}}}}}"},
+    {MXC_FIELDS_RESPONSES, "text",
+     "{\"properties\": {\"format\": {\"type\": \"object\", \"properties\": {\"type\": {\"enum\": "
+     "" FORMS "}, \"name\": {\"type\": \"string\"}, \"schema\": {\"type\": \"object\"}}}}}"},
+    {CHATS, "thinking",
+     "{\"properties\": {\"type\": {\"enum\": [\"enabled\", \"disabled\", \"adaptive\"]}, "
+     "\"budget_tokens\": {\"type\": \"integer\", \"minimum\": 0}}}"},
+    {CHATS, "reasoning_effort",
+     "{\"enum\": [\"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\", null]}"},
+    {CHATS, "reasoning_format", "{\"enum\": [\"auto\", \"deepseek\", \"none\", null]}"},
+    {MXC_FIELDS_CHAT | MXC_FIELDS_RESPONSES, "tool_choice",
+     "{\"anyOf\": [{\"enum\": [\"auto\", \"none\", \"required\", null]}, {\"type\": "
+     "\"object\"}]}"},
+    {MXC_FIELDS_MESSAGES, "tool_choice",
+     "{\"properties\": {\"type\": {\"enum\": [\"auto\", \"any\", \"tool\", \"none\"]}, "
+     "\"name\": {\"type\": \"string\"}}}"},
+    {MAKES, "stream_options", "{\"properties\": {\"include_usage\": {\"type\": \"boolean\"}}}"},
+    {MAKES, "stop",
+     "{\"minLength\": 1, \"maxItems\": 64, \"items\": {\"type\": \"string\", \"minLength\": 1}}"},
+    {MXC_FIELDS_MESSAGES, "stop_sequences",
+     "{\"items\": {\"type\": \"string\", \"minLength\": 1}}"},
+    {MAKES, "stop_token_ids",
+     "{\"maxItems\": 256, \"items\": {\"type\": \"integer\", \"minimum\": 0}}"},
+    {MAKES, "dry_sequence_breakers",
+     "{\"minItems\": 1, \"maxItems\": 64, \"items\": {\"type\": \"string\", \"minLength\": 1}}"},
+    {MAKES, "guided_choice", "{\"minItems\": 1, \"items\": {\"type\": \"string\"}}"},
+    {MAKES, "n", "{\"minimum\": 1, \"maximum\": 32}"},
+    {MAKES | DIALECTS, "priority", "{\"minimum\": 0, \"maximum\": 1000}"},
+    {MXC_FIELDS_CHAT, "top_logprobs", "{\"minimum\": 0, \"maximum\": 20}"},
+    {MXC_FIELDS_RESPONSES, "top_logprobs", "{\"minimum\": 0, \"maximum\": 20}"},
+    {MXC_FIELDS_COMPLETION, "logprobs", "{\"minimum\": 0, \"maximum\": 20}"},
+    {MXC_FIELDS_LLAMA, "n_probs", "{\"minimum\": 0, \"maximum\": 128}"},
+    {MAKES, "max_tokens", "{\"minimum\": -1, \"maximum\": 2147483647}"},
+    {MAKES, "n_predict", "{\"minimum\": -2, \"maximum\": 2147483647}"},
+    {MXC_FIELDS_CHAT, "max_completion_tokens", "{\"minimum\": 0, \"maximum\": 2147483647}"},
+    {MXC_FIELDS_MESSAGES, "max_tokens", "{\"minimum\": 1, \"maximum\": 2147483647}"},
+    {MXC_FIELDS_RESPONSES, "max_output_tokens", "{\"minimum\": 1, \"maximum\": 2147483647}"},
+    {CHATS, "thinking_budget", "{\"minimum\": -1, \"maximum\": 2147483647}"},
+    {MXC_FIELDS_EMBED, "encoding_format", "{\"enum\": [\"float\", \"base64\", null]}"},
+    {MXC_FIELDS_EMBED, "dimensions", "{\"minimum\": 1}"},
+    {MXC_FIELDS_DETOKENIZE, "tokens", "{\"items\": {\"type\": \"integer\", \"minimum\": 0}}"}};
 
 /* {"type": [of the words "list or object", "null"]}; anything for words that are no types. */
 static json_t *schema_of_words(const char *words) {
@@ -62,7 +161,8 @@ fail:
     return NULL;
 }
 
-static json_t *schema_of(size_t i) {
+/* Of the i-th field, in a route that reads `where`. */
+static json_t *schema_of(size_t i, unsigned where) {
     json_t *value, *schema = NULL;
     switch (fields[i].kind) {
     case REAL:
@@ -84,34 +184,59 @@ static json_t *schema_of(size_t i) {
         schema = value ? json_pack("{s:[o,n]}", "enum", value) : NULL;
         break;
     }
-    if (schema && !json_object_set_new(schema, "description", json_string(fields[i].help)))
+    bool ok = schema && !json_object_set_new(schema, "description", json_string(fields[i].help));
+    for (size_t k = 0; ok && k < sizeof details / sizeof *details; k++)
+        if ((details[k].where & where) && !strcmp(details[k].name, fields[i].name)) {
+            value = json_loads(details[k].schema, 0, NULL);
+            ok = value && !json_object_update(schema, value);
+            json_decref(value);
+        }
+    if (ok)
         return schema;
     json_decref(schema);
     return NULL;
 }
 
-/* The schema of a route's body. */
+/* Takes "null" out of the types of the fields that a route needs, and names them. */
+static bool add_needs(json_t *schema, json_t *properties, const char *text) {
+    json_t *names = json_loads(text, 0, NULL), *name;
+    size_t i;
+    json_array_foreach(names, i, name) {
+        json_t *property = json_object_get(properties, json_string_value(name));
+        json_t *types = json_object_get(property, "type");
+        size_t last = json_array_size(types);
+        if (last > 1)
+            (void)json_array_remove(types, last - 1); /* schema_of_words puts it there */
+    }
+    if (names && !json_array_size(names)) {
+        json_decref(names);
+        return true;
+    }
+    return names && !json_object_set_new(schema, "required", names);
+}
+
+/* The schema of a route's body, and a body to try. */
 static json_t *body_of(const struct mxc_route *route) {
-    json_t *properties = json_object(), *schema = NULL;
+    json_t *properties = json_object(), *schema = NULL, *example = NULL;
     size_t b = 0, n = sizeof bodies / sizeof *bodies;
     while (b < n && strcmp(bodies[b].path, route->path) != 0)
         b++;
+    assert(b < n);
     bool ok = properties != NULL;
-    for (size_t i = 0; ok && b < n && i < sizeof fields / sizeof *fields; i++)
+    for (size_t i = 0; ok && i < sizeof fields / sizeof *fields; i++)
         if (fields[i].where & bodies[b].where)
-            ok = !json_object_set_new(properties, fields[i].name, schema_of(i));
+            ok = !json_object_set_new(properties, fields[i].name, schema_of(i, bodies[b].where));
     if (ok)
         schema = json_pack("{s:s,s:O}", "type", "object", "properties", properties);
+    if (schema && add_needs(schema, properties, bodies[b].needs))
+        example = json_loads(bodies[b].example, 0, NULL);
     json_decref(properties);
-    if (schema && b < n && bodies[b].needs &&
-        json_object_set_new(schema, "required", json_pack("[s]", bodies[b].needs))) {
+    if (!example) {
         json_decref(schema);
-        schema = NULL;
-    }
-    if (!schema)
         return NULL;
-    return json_pack("{s:b,s:{s:{s:o}}}", "required", 1, "content", "application/json", "schema",
-                     schema);
+    }
+    return json_pack("{s:b,s:{s:{s:o,s:o}}}", "required", 1, "content", "application/json",
+                     "schema", schema, "example", example);
 }
 
 static json_t *operation_of(const struct mxc_route *route, bool has_name) {

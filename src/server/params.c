@@ -14,6 +14,9 @@
 #include <string.h>
 #include <sys/random.h>
 
+/* of a picture that a request may ask for: more than any family's own limit */
+#define MAX_PIXELS (INT64_C(16) << 20)
+
 /* ---- the model */
 
 static enum mxc_code not_ready(const struct mxc_host_info *info, struct mxc_fault *fault) {
@@ -170,6 +173,37 @@ static enum mxc_code read_stop_ids(const json_t *json, struct mxc_params *p,
     return mxc_field_ids(list, "stop_token_ids", p->info.vocab, p->stop_ids, fault);
 }
 
+static enum mxc_code read_breakers(const json_t *json, struct mxc_params *p,
+                                   struct mxc_fault *fault) {
+    static const char name[] = "dry_sequence_breakers";
+    const char *texts[MXC_MAX_STOPS];
+    struct mxc_sampling *s = &p->gen.request.sampling;
+    struct mxc_err err;
+    const json_t *list = NULL;
+    enum mxc_code code = mxc_field_list(json, name, &list, fault);
+    if (code || !list)
+        return code;
+    size_t n = json_array_size(list);
+    if (!n || n > MXC_MAX_STOPS)
+        return mxc_fault_set(fault, MXC_E_ARG, name, "%s: %zu texts; it takes 1 to %d", name, n,
+                             MXC_MAX_STOPS);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *item = json_array_get(list, i);
+        texts[i] = json_string_value(item);
+        if (!texts[i] || !*texts[i] || strlen(texts[i]) != json_string_length(item))
+            return mxc_fault_set(fault, MXC_E_ARG, name, "%s[%zu]: not a text, or an empty one",
+                                 name, i);
+    }
+    if (!(s->dry_multiplier > 0))
+        return MXC_OK;
+    code = mxc_gen_breakers(p->chat->tokenizer, p->info.vocab, texts, n, &p->breakers,
+                            &s->n_dry_breakers, &err);
+    if (code)
+        return mxc_fault_from(fault, &err, name);
+    s->dry_breakers = p->breakers;
+    return MXC_OK;
+}
+
 /* ---- logit_bias */
 
 struct biases {
@@ -300,7 +334,8 @@ static enum mxc_code read_length(const json_t *json, unsigned fields, int32_t *m
     } names[] = {{MXC_FIELDS_CHAT, "max_completion_tokens", 0},
                  {MXC_FIELDS_LLAMA, "n_predict", -2},
                  {MXC_FIELDS_LLAMA, "max_tokens", -1},
-                 {MXC_FIELDS_CHAT | MXC_FIELDS_COMPLETION, "max_tokens", -1}};
+                 {MXC_FIELDS_CHAT | MXC_FIELDS_COMPLETION, "max_tokens", -1},
+                 {MXC_FIELDS_CHAT | MXC_FIELDS_COMPLETION, "n_predict", -2}};
     int64_t n = INT64_MIN;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         int64_t given = INT64_MIN;
@@ -383,6 +418,77 @@ static enum mxc_code read_stream_options(const json_t *json, struct mxc_params *
     return code;
 }
 
+/* ---- pictures */
+
+/* A number of pixels; MXC_E_ARG names the field with mm_processor_kwargs in front. */
+static enum mxc_code read_pixels(const json_t *object, const char *in, const char *name,
+                                 int64_t *pixels, struct mxc_fault *fault) {
+    enum mxc_code code = mxc_field_int(object, name, 1, MAX_PIXELS, pixels, fault);
+    if (code) {
+        (void)snprintf(fault->param, sizeof fault->param, "%s.%s", in, name);
+        (void)mxc_err_context(&fault->err, "%s", in);
+    }
+    return code;
+}
+
+/* min_pixels and max_pixels, or as the files of newer models spell them, size.shortest_edge and
+ * size.longest_edge. */
+static enum mxc_code read_processor(const json_t *json, struct mxc_vision_budget *budget,
+                                    struct mxc_fault *fault) {
+    static const char field[] = "mm_processor_kwargs";
+    const json_t *kwargs = NULL, *size = NULL;
+    const char *key;
+    json_t *value;
+    int64_t lo = 0, hi = 0;
+    enum mxc_code code = mxc_field_object(json, field, &kwargs, fault);
+    if (code || !kwargs)
+        return code;
+    json_object_foreach((json_t *)(uintptr_t)kwargs, key, value) {
+        if (strcmp(key, "min_pixels") != 0 && strcmp(key, "max_pixels") != 0 &&
+            strcmp(key, "size") != 0 && !json_is_null(value))
+            return mxc_fault_set(fault, MXC_E_UNSUPPORTED, field,
+                                 "%s: \"%.40s\" is not supported; min_pixels, max_pixels and size "
+                                 "are",
+                                 field, key);
+    }
+    size = mxc_field(kwargs, "size");
+    if (size && !json_is_object(size))
+        return mxc_field_wrong(fault, "mm_processor_kwargs.size", "an object", size);
+    if (size && (code = read_pixels(size, "mm_processor_kwargs.size", "shortest_edge", &lo, fault)))
+        return code;
+    if (size && (code = read_pixels(size, "mm_processor_kwargs.size", "longest_edge", &hi, fault)))
+        return code;
+    if ((code = read_pixels(kwargs, field, "min_pixels", &lo, fault)) ||
+        (code = read_pixels(kwargs, field, "max_pixels", &hi, fault)))
+        return code;
+    if (lo && hi && lo > hi)
+        return mxc_fault_set(fault, MXC_E_ARG, field,
+                             "%s: min_pixels %lld is above max_pixels %lld", field, (long long)lo,
+                             (long long)hi);
+    if (lo)
+        budget->min_pixels = lo;
+    if (hi || (lo && budget->max_pixels && budget->max_pixels < lo))
+        budget->max_pixels = hi ? hi : lo;
+    return MXC_OK;
+}
+
+static enum mxc_code read_pictures(const struct mxc_exchange *x, const json_t *json,
+                                   struct mxc_params *p, struct mxc_fault *fault) {
+    struct mxc_vision_budget files = {0};
+    p->pictures = (struct mxc_picture_options){.budget = p->info.image_budget,
+                                               .image = x->server->options.image,
+                                               .max_bytes = x->server->options.media.max_bytes,
+                                               .max_tokens = p->info.context,
+                                               .fetch = mxc_media_fetch,
+                                               .fetch_user = x->server->media};
+    /* a budget that is the model's default may be changed by a picture's detail */
+    if (p->vision)
+        mxc_vision_default_budget(p->vision, &files);
+    if (p->pictures.budget.max_pixels == files.max_pixels)
+        p->pictures.budget.max_pixels = 0;
+    return read_processor(json, &p->pictures.budget, fault);
+}
+
 enum mxc_code mxc_params_init(struct mxc_exchange *x, const json_t *json, enum mxc_fields_of fields,
                               struct mxc_params *params, struct mxc_fault *fault) {
     struct mxc_params *p = params;
@@ -415,14 +521,20 @@ enum mxc_code mxc_params_init(struct mxc_exchange *x, const json_t *json, enum m
         code = read_stop_ids(json, p, fault);
     if (!code)
         code = read_bias(json, p, fault);
+    if (!code)
+        code = read_breakers(json, p, fault);
+    if (!code)
+        code = read_pictures(x, json, p, fault);
     return code;
 }
 
 void mxc_params_fini(struct mxc_params *p) {
     mxc_mem_free(p->bias);
+    mxc_mem_free(p->breakers);
     mxc_mem_free(p->stop_ids);
     mxc_mem_free(p->stops);
     p->bias = NULL;
+    p->breakers = NULL;
     p->stop_ids = NULL;
     p->stops = NULL;
 }

@@ -16,7 +16,10 @@ enum mxc_fields_of {
     MXC_FIELDS_LLAMA = 4,
     MXC_FIELDS_MESSAGES = 8,   /* read by anthropic_read.c */
     MXC_FIELDS_RESPONSES = 16, /* read by responses_read.c */
-    MXC_FIELDS_EMBED = 32      /* read by api_embeddings.c */
+    MXC_FIELDS_EMBED = 32,     /* read by api_embeddings.c */
+    MXC_FIELDS_TOKENIZE = 64,  /* these three by api_llama.c */
+    MXC_FIELDS_DETOKENIZE = 128,
+    MXC_FIELDS_TEMPLATE = 256
 };
 
 struct mxc_params {
@@ -24,11 +27,13 @@ struct mxc_params {
     struct mxc_host_info info;
     struct mxc_chat *chat;
     const struct mxc_vision *vision; /* NULL: the model does not see */
-    struct mxc_gen_params gen;       /* its arrays are the ones below */
-    int n;                           /* choices of each prompt */
+    struct mxc_picture_options pictures;
+    struct mxc_gen_params gen; /* its arrays are the ones below */
+    int n;                     /* choices of each prompt */
     bool stream, include_usage, progress, timings, return_tokens;
     bool logprobs; /* asked for; gen.request.n_logprobs says how many alternatives */
     struct mxc_logit_bias *bias;
+    struct mxc_token_list *breakers;
     int32_t *stop_ids;
     const char **stops; /* text borrowed from the JSON, which outlives submit */
 };

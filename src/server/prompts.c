@@ -322,7 +322,8 @@ enum mxc_code mxc_chat_input_build(const struct mxc_params *params,
                                            .variables = input->variables,
                                            .no_generation_prompt = input->no_generation_prompt,
                                            .continue_final = input->continue_final,
-                                           .vision = params->vision};
+                                           .vision = params->vision,
+                                           .pictures = &params->pictures};
     struct mxc_prompt_ids built;
     struct mxc_err err;
     enum mxc_code code = mxc_prompt_build(params->chat, &build, &built, &err);

@@ -87,7 +87,7 @@ static enum mxc_code add_message(struct reader *r, json_t *message, struct mxc_f
 
 static enum mxc_code read_image(const json_t *part, const struct mxc_place *at, json_t **out,
                                 struct mxc_fault *fault) {
-    const json_t *url = NULL;
+    const json_t *url = NULL, *detail = mxc_field(part, "detail");
     const struct mxc_place place = mxc_place_member(at, "file_id");
     if (mxc_field(part, "file_id"))
         return mxc_fault_set(fault, MXC_E_UNSUPPORTED, place.text,
@@ -95,6 +95,10 @@ static enum mxc_code read_image(const json_t *part, const struct mxc_place *at, 
     enum mxc_code code = mxc_place_text(part, at, "image_url", true, &url, fault);
     if (!code && !(*out = mxc_dialect_image(json_string_value(url))))
         code = nomem(fault);
+    if (!code && detail && json_object_set(*out, "detail", (json_t *)(uintptr_t)detail)) {
+        json_decref(*out);
+        code = nomem(fault);
+    }
     return code;
 }
 

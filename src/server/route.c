@@ -36,11 +36,13 @@ static bool fits(const char *pattern, const char *path, char tail[256]) {
 const struct mxc_route *mxc_route_find(const char *method, const char *path, char allow[64],
                                        char tail[256]) {
     const char *wanted = strcmp(method, "HEAD") != 0 ? method : "GET";
+    const char *pattern = NULL; /* the first that fits, which is the narrowest */
     size_t used = 0;
     allow[0] = 0;
     for (int i = 0; i < N_ROUTES; i++) {
-        if (!fits(routes[i].path, path, tail))
+        if (!fits(routes[i].path, path, tail) || (pattern && strcmp(pattern, routes[i].path) != 0))
             continue;
+        pattern = routes[i].path;
         if (!strcmp(routes[i].method, wanted))
             return &routes[i];
         const char *name = routes[i].method;

@@ -10,7 +10,9 @@
 #include "server/constrain.h"
 #include "server/http.h"
 #include "server/job.h"
+#include "server/prompt_cache.h"
 #include "server/responses.h"
+#include "server/slots.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -34,7 +36,9 @@ void mxc_server_options_init(struct mxc_server_options *options) {
                                            .max_waiting = 256,
                                            .max_stream_bytes = 1 << 20,
                                            .ping_ms = 15000,
-                                           .max_stored_bytes = 256 << 20};
+                                           .max_stored_bytes = 256 << 20,
+                                           .max_cache_bytes = 1 << 30,
+                                           .max_slot_bytes = (uint64_t)4 << 30};
 }
 
 static enum mxc_code check(const struct mxc_server_options *o, struct mxc_err *err) {
@@ -66,6 +70,8 @@ static enum mxc_code check(const struct mxc_server_options *o, struct mxc_err *e
         return mxc_err_set(err, MXC_E_ARG,
                            "prefix: \"%s\" is not like \"/llm\": a slash, a path, none at the end",
                            o->prefix);
+    if (o->media.n_domains > MXC_SERVER_MAX_DOMAINS)
+        return mxc_err_set(err, MXC_E_ARG, "more than %d media domains", MXC_SERVER_MAX_DOMAINS);
     if (o->n_origins > MXC_SERVER_MAX_ORIGINS)
         return mxc_err_set(err, MXC_E_ARG, "more than %d CORS origins", MXC_SERVER_MAX_ORIGINS);
     return MXC_OK;
@@ -89,6 +95,7 @@ static enum mxc_code copy(struct mxc_server *s, const struct mxc_server_options 
         if (!(origins[i] = mxc_arena_strdup(&s->arena, o->origins[i])))
             return mxc_err_nomem(err);
     s->options.origins = origins;
+    s->options.media = (struct mxc_media_options){.max_bytes = o->media.max_bytes};
     return MXC_OK;
 }
 
@@ -109,6 +116,19 @@ static enum mxc_code open_responses(struct mxc_server *s, const struct mxc_serve
         o->warn(line, o->warn_user);
     }
     return mxc_responses_new(s->host, store, &s->responses, err);
+}
+
+/* Without it the server works all the same. */
+static enum mxc_code open_prompt_cache(struct mxc_server *s, const struct mxc_server_options *o,
+                                       struct mxc_err *err) {
+    const struct mxc_prompt_cache_options options = {.state_dir = o->cache_dir,
+                                                     .max_bytes = o->max_cache_bytes,
+                                                     .host = s->host,
+                                                     .warn = o->warn,
+                                                     .user = o->warn_user};
+    return o->cache_dir && o->max_cache_bytes
+               ? mxc_prompt_cache_open(&options, &s->prompt_cache, err)
+               : MXC_OK;
 }
 
 enum mxc_code mxc_server_open(const struct mxc_server_options *options, struct mxc_host *host,
@@ -132,7 +152,13 @@ enum mxc_code mxc_server_open(const struct mxc_server_options *options, struct m
     if (!code)
         code = mxc_constraints_new(&s->constraints, err);
     if (!code)
+        code = mxc_media_open(&options->media, &s->media, err);
+    if (!code)
         code = open_responses(s, options, err);
+    if (!code)
+        code = mxc_slots_new(host, options->slot_dir, options->max_slot_bytes, &s->slots, err);
+    if (!code)
+        code = open_prompt_cache(s, options, err);
     if (!code)
         code = mxc_work_new(options->prep_threads, options->max_waiting, &s->work, err);
     if (!code)
@@ -175,14 +201,18 @@ void mxc_server_close(struct mxc_server *server) {
     if (!server)
         return;
     atomic_store(&server->limits.draining, true);
+    mxc_media_stop(server->media);
     mxc_front_close(server->http);
     mxc_work_free(server->work);
     while (atomic_load(&server->limits.n_exchanges) > 0)
         (void)usleep(2000);
+    mxc_prompt_cache_close(server->prompt_cache);
+    mxc_slots_free(server->slots);
     mxc_watch_free(server->watch);
     mxc_jobs_free(server->jobs);
     mxc_constraints_free(server->constraints);
     mxc_responses_free(server->responses);
+    mxc_media_close(server->media);
     mxc_auth_free(server->auth);
     mxc_arena_fini(&server->arena);
     mxc_mem_free(server);

@@ -9,10 +9,11 @@
 
 #include "gen/host.h"
 #include "server/log.h"
+#include "server/media.h"
 
 #include <stdbool.h>
 
-enum { MXC_SERVER_MAX_KEYS = 1024, MXC_SERVER_MAX_ORIGINS = 64 };
+enum { MXC_SERVER_MAX_KEYS = 1024, MXC_SERVER_MAX_ORIGINS = 64, MXC_SERVER_MAX_DOMAINS = 256 };
 
 struct mxc_server_options {
     const char *host;         /* address or name; a path that ends in ".sock": a unix socket */
@@ -36,10 +37,16 @@ struct mxc_server_options {
     size_t max_stream_bytes; /* what a reader may lag behind before it is cut off */
     int ping_ms;             /* SSE comment while nothing else is sent; 0: none */
     bool no_metrics, no_slots;
-    bool reasoning_inline;     /* thoughts stay in the answer, marks included */
-    const char *state_dir;     /* where responses are stored; NULL: they are not */
-    uint64_t max_stored_bytes; /* of all of them */
-    mxc_log_line_fn *warn;     /* what the operator should know; NULL: nobody listens */
+    bool reasoning_inline;          /* thoughts stay in the answer, marks included */
+    const char *state_dir;          /* where responses are stored; NULL: they are not */
+    uint64_t max_stored_bytes;      /* of all of them */
+    const char *cache_dir;          /* state folder of the prompt cache; NULL: none on disk */
+    uint64_t max_cache_bytes;       /* of it */
+    const char *slot_dir;           /* where slots are saved; NULL: they are not */
+    uint64_t max_slot_bytes;        /* of all of them */
+    struct mxc_media_options media; /* pictures that requests name; zeros: none may be */
+    struct mxc_image_options image; /* limits and background of pictures; zeros: the default */
+    mxc_log_line_fn *warn;          /* what the operator should know; NULL: nobody listens */
     void *warn_user;
     enum mxc_log_style log_style;
     mxc_log_line_fn *log; /* NULL: no access log */

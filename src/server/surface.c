@@ -71,9 +71,15 @@ static bool add_fields(json_t *list) {
     static const struct {
         unsigned bit;
         const char *name;
-    } groups[] = {{MXC_FIELDS_CHAT, "chat"},           {MXC_FIELDS_COMPLETION, "completions"},
-                  {MXC_FIELDS_LLAMA, "completion"},    {MXC_FIELDS_MESSAGES, "messages"},
-                  {MXC_FIELDS_RESPONSES, "responses"}, {MXC_FIELDS_EMBED, "embeddings"}};
+    } groups[] = {{MXC_FIELDS_CHAT, "chat"},
+                  {MXC_FIELDS_COMPLETION, "completions"},
+                  {MXC_FIELDS_LLAMA, "completion"},
+                  {MXC_FIELDS_MESSAGES, "messages"},
+                  {MXC_FIELDS_RESPONSES, "responses"},
+                  {MXC_FIELDS_EMBED, "embeddings"},
+                  {MXC_FIELDS_TOKENIZE, "tokenize"},
+                  {MXC_FIELDS_DETOKENIZE, "detokenize"},
+                  {MXC_FIELDS_TEMPLATE, "apply-template"}};
     for (size_t i = 0; i < COUNT(fields); i++) {
         json_t *where = json_array();
         for (size_t k = 0; k < COUNT(groups); k++)

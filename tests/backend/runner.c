@@ -19,7 +19,9 @@ void runner_open(struct runner *r, const struct mxc_graph *graph, const struct m
                          .n_blocks = options->n_blocks,
                          .stride = options->stride ? options->stride : 1};
     need(mxc_backend_find("cpu", &r->ops, &err), &err);
-    need(r->ops->open(&(struct mxc_backend_options){options->threads}, &r->backend, &err), &err);
+    need(r->ops->open(&(struct mxc_backend_options){.n_threads = options->threads}, &r->backend,
+                      &err),
+         &err);
     struct mxc_plan_options plan = {
         .precision = options->precision,
         .max_rows = options->max_rows,

@@ -206,7 +206,7 @@ static void stage_open(struct stage *s, const struct mini *m, int level, int thr
     struct mxc_plan_options options = {
         .precision = precision, .max_rows = 3 * MAX_ROWS, .max_out = 3 * MAX_ROWS, .max_spans = 3};
     need(mxc_cpu_mask((enum mxc_cpu_level)level, &err), &err);
-    need(ops->open(&(struct mxc_backend_options){threads}, &s->backend, &err), &err);
+    need(ops->open(&(struct mxc_backend_options){.n_threads = threads}, &s->backend, &err), &err);
     need(ops->compile(s->backend, m->graph, m->weights, &options, &s->plan, &err), &err);
     for (int k = 0; k < MXC_N_KV_KINDS; k++)
         n_blocks[k] = N_BLOCKS;

@@ -27,7 +27,7 @@ static void stage_open(struct stage *s, const struct mini *m, int level, int thr
                        enum mxc_precision precision) {
     struct mxc_err err;
     need(mxc_cpu_mask((enum mxc_cpu_level)level, &err), &err);
-    need(ops->open(&(struct mxc_backend_options){threads}, &s->backend, &err), &err);
+    need(ops->open(&(struct mxc_backend_options){.n_threads = threads}, &s->backend, &err), &err);
     struct mxc_plan_options options = {.precision = precision};
     need(ops->compile(s->backend, m->graph, m->weights, &options, &s->plan, &err), &err);
 }

@@ -33,7 +33,8 @@ static void test_memory(void **state) {
         o.progress = count_progress;
         o.progress_user = &last;
         mini_model(&m, (enum mini_model)(i / 3), storages[i % 3]);
-        assert_int_equal(ops->open(&(struct mxc_backend_options){2}, &backend, NULL), MXC_OK);
+        assert_int_equal(ops->open(&(struct mxc_backend_options){.n_threads = 2}, &backend, NULL),
+                         MXC_OK);
         assert_int_equal(ops->estimate(backend, m.graph, m.weights, &o, &guess, NULL), MXC_OK);
         assert_int_equal(ops->compile(backend, m.graph, m.weights, &o, &plan, NULL), MXC_OK);
         assert_true(last == 1);
@@ -53,7 +54,8 @@ static void test_sizes(void **state) {
     struct mxc_plan *plan;
     struct mxc_plan_memory memory;
     mini_model(&m, MINI_BEST_GROUP, MXC_ST_BF16);
-    assert_int_equal(ops->open(&(struct mxc_backend_options){1}, &backend, NULL), MXC_OK);
+    assert_int_equal(ops->open(&(struct mxc_backend_options){.n_threads = 1}, &backend, NULL),
+                     MXC_OK);
     assert_int_equal(ops->compile(backend, m.graph, m.weights, &options, &plan, NULL), MXC_OK);
     ops->plan_memory(plan, &memory);
     /* 32 tokens of 64 + 16 numbers, and their first 64 again as values, bf16 */
@@ -92,7 +94,7 @@ static enum mxc_code whole_life(const struct mini *m) {
                             .n_out = 1,
                             .out_row = &zero};
     struct mxc_out out = {.logits = logits};
-    enum mxc_code code = ops->open(&(struct mxc_backend_options){3}, &backend, &err);
+    enum mxc_code code = ops->open(&(struct mxc_backend_options){.n_threads = 3}, &backend, &err);
     if (!code)
         code = ops->compile(backend, m->graph, m->weights, &options, &plan, &err);
     if (!code)
@@ -134,7 +136,8 @@ static void expect(const struct mxc_graph *g, const struct mxc_weights *weights,
     struct mxc_plan *plan = NULL;
     struct mxc_plan_memory memory;
     struct mxc_err err = {0};
-    assert_int_equal(ops->open(&(struct mxc_backend_options){1}, &backend, NULL), MXC_OK);
+    assert_int_equal(ops->open(&(struct mxc_backend_options){.n_threads = 1}, &backend, NULL),
+                     MXC_OK);
     enum mxc_code code = ops->compile(backend, g, weights, &options, &plan, &err);
     if (code != want || !strstr(err.message, text))
         print_message("expected '%s', got '%s'\n", text, err.message);
@@ -206,7 +209,8 @@ static void test_misfits(void **state) {
     struct mxc_plan_memory memory;
     struct mxc_backend *backend;
     const struct mxc_backend_ops *ops = &mxc_backend_cpu;
-    assert_int_equal(ops->open(&(struct mxc_backend_options){1}, &backend, NULL), MXC_OK);
+    assert_int_equal(ops->open(&(struct mxc_backend_options){.n_threads = 1}, &backend, NULL),
+                     MXC_OK);
     assert_int_equal(ops->estimate(backend, g, weights, &options, &memory, NULL), MXC_OK);
     ops->close(backend);
     mxc_graph_free(g);

@@ -243,6 +243,39 @@ static void json_names_the_field(void **state) {
     assert_non_null(strstr(err.message, "t.json: line 1"));
 }
 
+/* Hugging Face's "no limit" and its neighbours. */
+static void json_takes_integers_beyond_64_bits(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"a\": 1000000000000000019884624838656, \"b\": \"\\\"99999999999999999999\", "
+        "\"c\": [9223372036854775807, 9223372036854775808, -9223372036854775809], "
+        "\"d\": 99999999999999999999.5e1, \"e\": 1e-30, \"f\": 7}";
+    struct mxc_err err;
+    json_t *root, *c;
+    double r = 0;
+    int64_t i = 0;
+    const char *s = NULL;
+    assert_int_equal(mxc_json_parse(text, sizeof text - 1, "t.json", &root, &err), MXC_OK);
+    assert_int_equal(mxc_json_get_real(root, "a", &r, &err), MXC_OK);
+    assert_true(r > 0.999e30 && r < 1.001e30);
+    assert_int_equal(mxc_json_get_int(root, "a", 0, INT64_MAX, &i, &err), MXC_E_FORMAT);
+    assert_int_equal(mxc_json_get_string(root, "b", &s, &err), MXC_OK);
+    assert_string_equal(s, "\"99999999999999999999");
+    c = json_object_get(root, "c");
+    assert_true(json_integer_value(json_array_get(c, 0)) == INT64_MAX);
+    assert_true(json_real_value(json_array_get(c, 1)) > 9.2e18);
+    assert_true(json_real_value(json_array_get(c, 2)) < -9.2e18);
+    assert_int_equal(mxc_json_get_real(root, "d", &r, &err), MXC_OK);
+    assert_true(r > 9.9e20 && r < 1.1e21);
+    assert_int_equal(mxc_json_get_int(root, "f", 0, 9, &i, &err), MXC_OK);
+    assert_int_equal(i, 7);
+    json_decref(root);
+    mxc_mem_fail_at(1);
+    assert_int_equal(mxc_json_parse(text, sizeof text - 1, "t.json", &root, &err), MXC_E_NOMEM);
+    mxc_mem_fail_at(0);
+    assert_int_equal(mxc_json_parse("1e999", 5, "t.json", &root, &err), MXC_E_FORMAT);
+}
+
 static void half_floats_round_to_nearest_even(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 0x10000; h++) {
@@ -325,6 +358,7 @@ int main(void) {
         cmocka_unit_test(map_keeps_many_keys),
         cmocka_unit_test(files_are_mapped_read_and_written_whole),
         cmocka_unit_test(json_names_the_field),
+        cmocka_unit_test(json_takes_integers_beyond_64_bits),
         cmocka_unit_test(half_floats_round_to_nearest_even),
         cmocka_unit_test(team_runs_meets_and_stops),
         cmocka_unit_test(cpu_level_can_be_masked),

@@ -4,8 +4,10 @@ Prints each difference and `N passed, N failed`; exit status 1 when there is any
 """
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 
 
 def ask(program, model, folder, example):
@@ -20,6 +22,17 @@ def ask(program, model, folder, example):
     return answer["text"], answer["usage"]["prompt_tokens"]
 
 
+def installed(program, model, folder, example):
+    """As it lies after an installation, where the name is enough."""
+    with tempfile.TemporaryDirectory() as prefix:
+        os.makedirs(os.path.join(prefix, "bin"))
+        os.makedirs(os.path.join(prefix, "share", "mlxcel", "models"))
+        copy = shutil.copy(program, os.path.join(prefix, "bin", "mlxcel"))
+        os.symlink(os.path.abspath(model),
+                   os.path.join(prefix, "share", "mlxcel", "models", "shapes-vl"))
+        return ask(copy, "shapes-vl", folder, example)
+
+
 def main():
     program, model = sys.argv[1:]
     folder = os.path.join(model, "examples")
@@ -32,7 +45,7 @@ def main():
         if got != want:
             failed += 1
             print(example["images"], example["question"], "gave", got, "not", want)
-    by_name = ask(program, "shapes-vl", folder, examples[0])
+    by_name = installed(program, model, folder, examples[0])
     if by_name[0] != examples[0]["answer"]:
         failed += 1
         print("by its name:", by_name)

@@ -18,10 +18,13 @@ tool() { # NAME SCRIPT
 }
 
 # A copy, so that logs and builds of the test do not touch the tree.
-clients=tests/server/clients
-mkdir -p "$dir/bin" "$dir/tree/$clients"
+clients=tests/server/clients/requirements.txt
+plugin=tests/xla/requirements.txt
+mkdir -p "$dir/bin" "$dir/tree/${clients%/*}" "$dir/tree/${plugin%/*}"
 cp "$source/dev" "$dir/tree/dev"
-cp "$source/$clients/requirements.txt" "$dir/tree/$clients"
+for file in $clients $plugin; do
+    cp "$source/$file" "$dir/tree/$file"
+done
 dev=$dir/tree/dev
 
 out=$("$dev") || fail "no verb: status $?"
@@ -45,7 +48,17 @@ tool dpkg-query 'shift 2; for p in "$@"; do
     case $p in gcc | cmake) ;; *) echo "$p installed" ;; esac
 done'
 tool apt-get 'echo "apt-get $*" >>"'"$dir"'/calls"'
-tool python3 'echo "$*" >>"'"$dir"'/python"; [ "$2" != venv ] || mkdir -p "$4"'
+# Makes the folder that the packages go to, as the real one does.
+tool python3 'echo "$*" >>"'"$dir"'/python"
+[ ! -e "'"$dir"'/offline" ] || exit 1
+[ "$2" != venv ] || mkdir -p "$4"
+while [ $# -gt 1 ]; do
+    [ "$1" != --target ] || mkdir -p "$2"
+    shift
+done'
+installs() { # FILE: how often packages of this file were installed
+    grep -c -- " install .*--require-hashes .*-r $1\$" "$dir/python"
+}
 out=$(PATH=$dir/bin:$PATH "$dev" build 2>&1 </dev/null)
 [ $? -eq 1 ] || fail "no root: status is not 1"
 grep -qF '    apt-get update && apt-get install -y --no-install-recommends gcc cmake' <<<"$out" ||
@@ -60,16 +73,42 @@ done'
 out=$(PATH=$dir/bin:$PATH "$dev" setup 2>&1 </dev/null) || fail "setup: status $?: $out"
 [ "$(cat "$dir/calls")" = "apt-get update
 apt-get install -y --no-install-recommends gcc" ] || fail "setup called: $(cat "$dir/calls")"
-grep -q -- "--require-hashes -r $clients/requirements.txt" "$dir/python" ||
-    fail "setup called python3: $(cat "$dir/python")"
+for file in $clients $plugin; do
+    [ "$(installs $file)" -eq 1 ] || fail "setup installed $file as: $(cat "$dir/python")"
+done
+[ "$(grep -c install "$dir/python")" -eq 2 ] || fail "setup called python3: $(cat "$dir/python")"
 : >"$dir/calls"
 : >"$dir/python"
 PATH=$dir/bin:$PATH "$dev" setup >/dev/null 2>&1 </dev/null || fail "setup again: status $?"
 [ ! -s "$dir/calls" ] || fail "setup again called apt"
-[ ! -s "$dir/python" ] || fail "setup again installed the clients"
-echo "# changed" >>"$dir/tree/$clients/requirements.txt"
-PATH=$dir/bin:$PATH "$dev" setup >/dev/null 2>&1 </dev/null || fail "setup, new clients: status $?"
-[ -s "$dir/python" ] || fail "setup did not install new clients"
+[ ! -s "$dir/python" ] || fail "setup again called python3: $(cat "$dir/python")"
+# What changed is installed anew, and until that has worked it is wanting.
+for file in $clients $plugin; do
+    echo "# changed" >>"$dir/tree/$file"
+    : >"$dir/python"
+    touch "$dir/offline"
+    out=$(PATH=$dir/bin:$PATH "$dev" setup 2>&1 </dev/null)
+    [ $? -eq 1 ] && grep -q FAILED <<<"$out" || fail "setup, failing $file: $out"
+    rm "$dir/offline"
+    : >"$dir/python"
+    PATH=$dir/bin:$PATH "$dev" setup >/dev/null 2>&1 </dev/null || fail "setup, $file: status $?"
+    [ "$(installs $file)" -eq 1 ] && [ "$(grep -c install "$dir/python")" -eq 1 ] ||
+        fail "setup, $file changed: $(cat "$dir/python")"
+done
+# Without them the check says what is wanting and what to do, as a failure of its own.
+check_of() { # CHECK
+    (cd "$dir/tree" && eval "$(sed -n "/^clients=/,/^verb_setup/p" dev | sed '$d')" && $1) 2>&1
+}
+for name in clients_are_there plugin_is_there; do
+    out=$(check_of $name) || fail "$name: $out"
+done
+rm -r "$dir/tree/build/clients" "$dir/tree/build/xla"
+for name in clients_are_there plugin_is_there; do
+    out=$(check_of $name) && fail "$name, with nothing there: no failure"
+    grep -q './dev setup installs' <<<"$out" || fail "$name, with nothing there: $out"
+done
+grep -qE '^ +check "clients" clients_are_there' "$source/dev" || fail "check does not ask for clients"
+grep -qE '^ +check "plugin" plugin_is_there' "$source/dev" || fail "check does not ask for the plugin"
 rm "$dir/calls"
 tool apt-get 'echo "no such package"; exit 100'
 out=$(PATH=$dir/bin:$PATH "$dev" setup 2>&1 </dev/null)

@@ -63,6 +63,28 @@ static void state_copy(struct mxc_state *state, enum mxc_kv_kind kind, int32_t f
     state->model->n_copies++;
 }
 
+enum { BLOCK_BYTES = MXC_KV_BLOCK * sizeof(struct slot) };
+
+static void plan_memory(const struct mxc_plan *plan, struct mxc_plan_memory *memory) {
+    *memory = (struct mxc_plan_memory){0};
+    for (int32_t i = 0; i < plan->model->graph.n_kvs; i++)
+        memory->kv_block_bytes[plan->model->kvs[i].kind] = BLOCK_BYTES;
+}
+
+static enum mxc_code state_export(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,
+                                  void *bytes, struct mxc_err *err) {
+    (void)err;
+    memcpy(bytes, state->slots[kind] + block * MXC_KV_BLOCK, BLOCK_BYTES);
+    return MXC_OK;
+}
+
+static enum mxc_code state_import(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,
+                                  const void *bytes, struct mxc_err *err) {
+    (void)err;
+    memcpy(state->slots[kind] + block * MXC_KV_BLOCK, bytes, BLOCK_BYTES);
+    return MXC_OK;
+}
+
 /* The slot of token `number`, through the span's table; a broken table gives a dummy and counts. */
 static struct slot *slot_of(struct mxc_state *state, const struct mxc_span *span, int kind,
                             int32_t number) {
@@ -115,7 +137,7 @@ static enum mxc_code run(struct mxc_plan *plan, struct mxc_state *state,
     m->most_rows = step->n_rows > m->most_rows ? step->n_rows : m->most_rows;
     m->most_spans = step->n_spans > m->most_spans ? step->n_spans : m->most_spans;
     if (m->n_runs == m->fail_run_at)
-        return mxc_err_set(err, MXC_E_BACKEND, "the device fell over");
+        return mxc_err_set(err, m->fails ? m->fails : MXC_E_BACKEND, "the device fell over");
     for (int32_t i = 0; i < step->n_spans; i++) {
         const struct mxc_span *span = &step->spans[i];
         m->bad += span->row0 != rows || span->n_rows < 1;
@@ -181,7 +203,8 @@ static enum mxc_code tower_step(struct mxc_tower *t, uint64_t budget, bool *done
     (void)budget;
     *done = --t->left == 0;
     if (*done && t->number == t->model->fail_tower_at)
-        return mxc_err_set(err, MXC_E_BACKEND, "the tower fell over");
+        return mxc_err_set(err, t->model->fails ? t->model->fails : MXC_E_BACKEND,
+                           "the tower fell over");
     for (int32_t i = 0; *done && i < t->n_rows * FAKE_HIDDEN; i++)
         t->rows[i] = fake_feature(t->input->rows[i]);
     return MXC_OK;
@@ -202,6 +225,9 @@ const struct mxc_backend_ops fake_backend = {.name = "fake",
                                              .state_new = state_new,
                                              .state_free = state_free,
                                              .state_copy = state_copy,
+                                             .plan_memory = plan_memory,
+                                             .state_export = state_export,
+                                             .state_import = state_import,
                                              .run = run,
                                              .tower_new = tower_new,
                                              .tower_step = tower_step,

@@ -15,6 +15,7 @@ struct fake_model {
     int32_t nan_token;    /* rows of this token yield NaN; -1: none */
     int tower_pieces;     /* steps that a tower takes; 0: the model has no eye */
     int fail_tower_at;    /* this tower (1 = first) fails in its last step; 0: none */
+    enum mxc_code fails;  /* with that code; MXC_OK: MXC_E_BACKEND */
     /* what was seen */
     uint64_t n_runs, n_copies;
     int32_t most_rows, most_spans;

@@ -16,6 +16,7 @@ static struct mxc_engine_options options_of(const struct fake_model *m, int32_t 
     o.max_batch = batch;
     o.max_rows = rows;
     o.prefill_rows = rows / 2;
+    o.stall = 0; /* what is tested does not depend on time */
     o.context = context;
     mxc_engine_blocks_for(&m->graph, context, n_sequences, rows, o.n_blocks);
     return o;
@@ -271,6 +272,54 @@ static void decoders_advance(void **state) {
     assert_reference(&m, tokens, 2500, &book, 3);
     assert_reference(&m, tokens + 2, 10, &d[2], 500);
     mxc_engine_free(e);
+}
+
+/* A clock of a machine on which a step takes 2 ms, and half of one more for each row. */
+static const struct fake_model *timed;
+static uint64_t machine_clock(void) {
+    static uint64_t at_ns, n_runs;
+    if (timed->n_runs != n_runs)
+        at_ns += 2000000 + (uint64_t)timed->last_rows * 500000;
+    n_runs = timed->n_runs;
+    return at_ns;
+}
+
+/* Beside a long prompt a step takes at most `stall` times as long as one without; both go on. */
+static void decoders_keep_their_pace(void **state) {
+    (void)state;
+    static struct sink d[4], book;
+    static int32_t tokens[3000];
+    struct fake_model m;
+    struct mxc_rng rng;
+    mxc_rng_seed(&rng, 6);
+    fake_model_init(&m, true, 0);
+    timed = &m;
+    struct mxc_engine_options o = options_of(&m, 8, 1024, 4000, 8);
+    o.stall = 4;
+    o.clock = machine_clock;
+    struct mxc_engine *e = engine_of(&m, &o);
+    random_tokens(&rng, tokens, 3000);
+    memset(d, 0, sizeof d), memset(&book, 0, sizeof book);
+    for (int i = 0; i < 4; i++)
+        submit(e, tokens + i, 10, 500, &d[i]);
+    for (int i = 0; i < 5; i++)
+        mxc_engine_step(e);
+    submit(e, tokens, 2500, 3, &book);
+    for (int i = 0; i < 110; i++) {
+        int32_t before = d[0].n + d[1].n + d[2].n + d[3].n;
+        mxc_engine_step(e);
+        assert_int_equal(d[0].n + d[1].n + d[2].n + d[3].n, before + 4);
+        /* alone 2 + 4 / 2 = 4 ms; 16 ms allow for 24 rows of the prompt */
+        assert_true(m.last_rows <= 4 + 24);
+    }
+    assert_true(book.n > 0); /* 2,500 rows in 110 steps */
+    run_all(e);
+    assert_reference(&m, tokens, 2500, &book, 3);
+    assert_reference(&m, tokens + 2, 10, &d[2], 500);
+    mxc_engine_free(e);
+    o.stall = 0.5;
+    struct mxc_engine_target target = fake_target(&m);
+    assert_int_equal(mxc_engine_new(&target, &o, &e, NULL), MXC_E_ARG);
 }
 
 static void cancel_anywhere(void **state) {
@@ -767,6 +816,7 @@ int main(void) {
                                        cmocka_unit_test(cache_limits),
                                        cmocka_unit_test(preemption),
                                        cmocka_unit_test(decoders_advance),
+                                       cmocka_unit_test(decoders_keep_their_pace),
                                        cmocka_unit_test(cancel_anywhere),
                                        cmocka_unit_test(limits),
                                        cmocka_unit_test(stops),

@@ -225,7 +225,7 @@ static void refused(void **state) {
          "messages[0].content[0]", MXC_E_FORMAT},
         {"{\"type\":\"image_url\",\"image_url\":\"data:text/plain,hello\"}",
          "messages[0].content[0]", MXC_E_FORMAT},
-        {"{\"type\":\"video\"}", "parts of type \"video\" are not supported", MXC_E_UNSUPPORTED},
+        {"{\"type\":\"video\"}", "content[0]: video is not supported", MXC_E_UNSUPPORTED},
     };
     struct fixture f = open_model();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

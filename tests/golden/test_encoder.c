@@ -97,7 +97,8 @@ static void open_machine(struct machine *m, const struct checkpoint *c) {
                                              .max_spans = MAX_TEXTS};
     n_blocks[MXC_KV_FULL] = N_BLOCKS;
     assert_int_equal(mxc_backend_find("cpu", &m->ops, &err), MXC_OK);
-    assert_int_equal(m->ops->open(&(struct mxc_backend_options){2}, &m->backend, &err), MXC_OK);
+    assert_int_equal(m->ops->open(&(struct mxc_backend_options){.n_threads = 2}, &m->backend, &err),
+                     MXC_OK);
     assert_int_equal(m->ops->compile(m->backend, c->graph, c->weights, &options, &m->plan, &err),
                      MXC_OK);
     assert_int_equal(m->ops->state_new(m->plan, n_blocks, &m->state, &err), MXC_OK);

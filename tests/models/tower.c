@@ -12,6 +12,9 @@ struct run {
     const struct mxc_weights *weights;
     const struct mxc_tower_input *in;
     float **values;
+    const float *want; /* NULL: nothing is looked for */
+    size_t n_want;
+    double nearest;
 };
 
 static void *room(size_t n, size_t size) {
@@ -291,9 +294,31 @@ static void step(const struct run *r, const struct mxc_node *n, float *y) {
     }
 }
 
-float *tower_run(const struct mxc_graph *g, const struct mxc_weights *weights,
-                 const struct mxc_tower_input *input, int32_t *rows) {
-    struct run r = {.g = g, .weights = weights, .in = input};
+/* The largest difference of a wanted row from the row of the value that is nearest to it. */
+static void look(struct run *r, int32_t value) {
+    size_t width = (size_t)r->g->values[value].width, rows = (size_t)rows_of(r, value);
+    double worst = 0, most = 0;
+    if (!r->want || rows * width != r->n_want)
+        return;
+    for (size_t i = 0; i < rows; i++) {
+        double nearest = INFINITY;
+        for (size_t j = 0; j < rows; j++) {
+            double apart = 0;
+            for (size_t k = 0; k < width; k++)
+                apart = fmax(apart, fabs((double)r->values[value][j * width + k] -
+                                         (double)r->want[i * width + k]));
+            nearest = fmin(nearest, apart);
+        }
+        for (size_t k = 0; k < width; k++)
+            most = fmax(most, fabs((double)r->want[i * width + k]));
+        worst = fmax(worst, nearest);
+    }
+    r->nearest = fmin(r->nearest, worst / most);
+}
+
+static float *run_all(struct run *r, int32_t *rows) {
+    const struct mxc_graph *g = r->g;
+    const struct mxc_tower_input *input = r->in;
     for (int32_t i = 0; i < g->n_slots; i++)
         assert_true(input->n_rows[i] > 0);
     for (int32_t i = 0; i < g->n_indices; i++) {
@@ -302,24 +327,44 @@ float *tower_run(const struct mxc_graph *g, const struct mxc_weights *weights,
     }
     for (int32_t i = 0; i < g->n_ranges; i++)
         assert_non_null(input->range[i]);
-    r.values = room((size_t)g->n_values, sizeof *r.values);
+    r->values = room((size_t)g->n_values, sizeof *r->values);
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const struct mxc_node *n = &g->nodes[i];
-        r.values[n->out] =
-            room((size_t)rows_of(&r, n->out) * (size_t)g->values[n->out].width, sizeof(float));
-        step(&r, n, r.values[n->out]);
+        r->values[n->out] =
+            room((size_t)rows_of(r, n->out) * (size_t)g->values[n->out].width, sizeof(float));
+        step(r, n, r->values[n->out]);
+        look(r, n->out);
         for (int32_t k = 0; k < n->n_in; k++) {
             if (g->values[n->in[k]].last_use == i) {
-                free(r.values[n->in[k]]);
-                r.values[n->in[k]] = NULL;
+                free(r->values[n->in[k]]);
+                r->values[n->in[k]] = NULL;
             }
         }
     }
-    *rows = rows_of(&r, g->logits);
-    float *out = r.values[g->logits];
+    *rows = rows_of(r, g->logits);
+    float *out = r->values[g->logits];
     for (int32_t i = 0; i < g->n_values; i++)
         if (i != g->logits)
-            free(r.values[i]);
-    free(r.values);
+            free(r->values[i]);
+    free(r->values);
     return out;
+}
+
+float *tower_run(const struct mxc_graph *g, const struct mxc_weights *weights,
+                 const struct mxc_tower_input *input, int32_t *rows) {
+    struct run r = {.g = g, .weights = weights, .in = input};
+    return run_all(&r, rows);
+}
+
+double tower_nearest(const struct mxc_graph *g, const struct mxc_weights *weights,
+                     const struct mxc_tower_input *input, const float *want, size_t count) {
+    struct run r = {.g = g,
+                    .weights = weights,
+                    .in = input,
+                    .want = want,
+                    .n_want = count,
+                    .nearest = INFINITY};
+    int32_t rows;
+    free(run_all(&r, &rows));
+    return r.nearest;
 }

@@ -10,5 +10,10 @@
  * [*rows][g->vocab], owned by the caller (free). */
 float *tower_run(const struct mxc_graph *g, const struct mxc_weights *weights,
                  const struct mxc_tower_input *input, int32_t *rows);
+/* The same, to look inside: how far the value that is nearest to want[count], of those with so many
+ * numbers, is from it, as a part of the largest of want; in whatever order its rows are fed (the
+ * order of the output shows that). INFINITY: there is none. */
+double tower_nearest(const struct mxc_graph *g, const struct mxc_weights *weights,
+                     const struct mxc_tower_input *input, const float *want, size_t count);
 
 #endif

@@ -5,14 +5,68 @@
 #include "base/mem.h"
 #include "format/tokenizer_file.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void need(enum mxc_code code, const struct mxc_err *err, const char *what) {
     if (code)
         fail_msg("%s: %s", what, err->message);
 }
+
+/* ---- which */
+
+enum { MAX_NAMES = 64 };
+static const char *const ours[] = {"qwen2_vl",
+                                   "qwen2_vl_bf16",
+                                   "qwen2_vl_mlx_q4_g64",
+                                   "qwen2_vl_mlx_mixed6",
+                                   "qwen2_5_vl",
+                                   "qwen3_vl",
+                                   "llava_clip_llama",
+                                   "llava_siglip_qwen2",
+                                   "mllama",
+                                   "gemma3",
+                                   "idefics3",
+                                   NULL};
+
+static const char *folder(void) {
+    const char *other = getenv("MXC_GOLDEN");
+    return other ? other : MXC_TEST_DATA "/golden";
+}
+
+/* What scandir takes: another checkpoint with settings for pictures. */
+static int is_other(const struct dirent *entry) {
+    char path[512];
+    for (size_t i = 0; ours[i]; i++)
+        if (!strcmp(entry->d_name, ours[i]))
+            return 0;
+    (void)snprintf(path, sizeof path, "%s/%.200s/preprocessor_config.json", folder(),
+                   entry->d_name);
+    return access(path, R_OK) == 0;
+}
+
+const char *const *vlm_names(void) {
+    static char text[MAX_NAMES][64];
+    static const char *others[MAX_NAMES + 1];
+    struct dirent **entries = NULL;
+    if (!getenv("MXC_GOLDEN"))
+        return ours;
+    int n = scandir(folder(), &entries, is_other, alphasort);
+    assert_in_range(n, 1, MAX_NAMES);
+    for (int i = 0; i < n; i++) {
+        (void)snprintf(text[i], sizeof text[i], "%.63s", entries[i]->d_name);
+        others[i] = text[i];
+        free(entries[i]);
+    }
+    others[n] = NULL;
+    free(entries);
+    return others;
+}
+
+/* ---- a checkpoint */
 
 void vlm_open(struct vlm *m, const char *name) {
     char path[512];
@@ -20,7 +74,7 @@ void vlm_open(struct vlm *m, const char *name) {
     const char *file;
     struct mxc_err err;
     *m = (struct vlm){.path = ""};
-    (void)snprintf(m->path, sizeof m->path, "%s/golden/%s", MXC_TEST_DATA, name);
+    (void)snprintf(m->path, sizeof m->path, "%s/%s", folder(), name);
     need(mxc_config_open(m->path, &m->config, &err), &err, name);
     need(mxc_weights_open(m->path, m->config, &m->weights, &err), &err, name);
     need(mxc_vision_open(m->path, m->config, m->weights, &m->vision, &err), &err, name);

@@ -21,6 +21,9 @@ struct vlm {
     json_t *golden;
     struct mxc_safetensors *tensors;
 };
+/* The golden checkpoints that see, NULL at the end: those of tests/data, or with MXC_GOLDEN in the
+ * environment those of that folder which tests/data does not have. */
+const char *const *vlm_names(void);
 void vlm_open(struct vlm *m, const char *name);
 void vlm_close(struct vlm *m);
 /* The bytes of a golden tensor, NULL: there is none; count: of its numbers. */

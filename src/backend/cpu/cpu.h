@@ -2,7 +2,7 @@
  *   weights.c   every weight of the graph: packed matrices, f32 vector, or mapped table;
  *               pack_weights.c fills them
  *   program.c   nodes -> fused ops, liveness -> places of values in one arena
- *   plan.c      compile, estimate, free, describe
+ *   plan.c      compile, estimate, free; describe.c tells people what was chosen
  *   step.c      checks a step, cuts attention into tiles
  *   exec.c      one team run walks the ops; op_*.c do them, moe_route.c chooses experts
  *   state.c     KV pages
@@ -26,6 +26,8 @@ enum {
     MXC_CPU_LINE = 64,                     /* bytes of a cache line */
     MXC_CPU_LINE_FLOATS = 16,              /* numbers of a cache line */
     MXC_CPU_SMALL_ROWS = MXC_PREPARE_TILE, /* up to here every worker prepares all rows itself */
+    MXC_CPU_ROW_UNIT = 6,                  /* workers that split rows do so at multiples of this */
+    MXC_CPU_SHARED_SLACK = 512, /* bytes that rounding adds to a worker's prepared rows */
     MXC_CPU_GLU_FLOATS = 65536, /* a worker's gate and up numbers before they are combined */
     MXC_CPU_TOWER_ROWS = 384    /* most rows of a tower that go through its ops together */
 };
@@ -266,9 +268,17 @@ struct mxc_plan {
     int32_t *tables; /* block tables of a step with holes filled, grown by run */
     size_t n_tables;
     const int32_t **span_tables;    /* [max_spans][N_KV_KINDS] into tables */
+    struct mxc_cpu_share *shares;   /* [n_tickets][workers] */
+    uint32_t n_steps;               /* counts them, for shares */
     struct mxc_cpu_ticket *tickets; /* [n_tickets], see mxc_cpu_op.ticket */
     int32_t n_tickets;
     char describe[160];
+};
+
+/* What is taken of one worker's range of one op, on a line of its own: the step's number in the
+ * upper half (another one: nothing yet), units from the front and from the back. */
+struct mxc_cpu_share {
+    _Alignas(MXC_CPU_LINE) _Atomic uint64_t taken;
 };
 
 /* A counter on a line of its own: the next item to take. */
@@ -422,6 +432,10 @@ float *mxc_cpu_value(const struct mxc_cpu_run *run, int32_t value, size_t *ld);
  * the worker's fixed share, once (*turn counts from 0). false: nothing left. */
 bool mxc_cpu_take(const struct mxc_cpu_worker *worker, int32_t ticket, int32_t n, int32_t chunk,
                   int32_t *turn, int32_t *begin, int32_t *end);
+/* The same, but a worker first takes the units of its own range, from the front, so that it reads
+ * one stream; then what others have left, from the back. Not in towers, which have no steps. */
+bool mxc_cpu_take_near(const struct mxc_cpu_worker *worker, int32_t ticket, int32_t n,
+                       int32_t chunk, int32_t *turn, int32_t *begin, int32_t *end);
 /* Part [*begin, *end) of n units of work for a worker; borders are multiples of unit. */
 void mxc_cpu_split(const struct mxc_cpu_worker *worker, int32_t n, int32_t unit, int32_t *begin,
                    int32_t *end);
@@ -486,11 +500,6 @@ enum mxc_code mxc_cpu_tower_tap(struct mxc_tower *tower, mxc_tap_fn *tap, void *
                                 struct mxc_err *err) MXC_MUST;
 /* Row `row0` (of the slot) of a value, and its row stride. A TILE value: where the tile begins. */
 float *mxc_cpu_tower_value(const struct mxc_tower *tower, int32_t value, int32_t row0, size_t *ld);
-/* Rows of an extent in this input. */
-static inline int32_t mxc_cpu_tower_rows(const struct mxc_tower_input *input,
-                                         struct mxc_extent extent) {
-    return input->n_rows[extent.slot] / extent.divisor;
-}
 
 /* ---- tower_exec.c */
 enum mxc_code mxc_cpu_tower_step(struct mxc_tower *tower, uint64_t budget, bool *done,
@@ -537,6 +546,11 @@ enum mxc_code mxc_cpu_estimate(struct mxc_backend *backend, const struct mxc_gra
                                struct mxc_plan_memory *memory, struct mxc_err *err) MXC_MUST;
 void mxc_cpu_plan_free(struct mxc_plan *plan);
 void mxc_cpu_plan_memory(const struct mxc_plan *plan, struct mxc_plan_memory *memory);
+
+/* ---- describe.c */
+/* Fills plan->describe. */
+void mxc_cpu_describe(struct mxc_plan *plan);
 const char *mxc_cpu_plan_describe(const struct mxc_plan *plan);
+bool mxc_cpu_plan_matrix(const struct mxc_plan *plan, int32_t index, struct mxc_plan_matrix *out);
 
 #endif

@@ -39,6 +39,49 @@ bool mxc_cpu_take(const struct mxc_cpu_worker *worker, int32_t ticket, int32_t n
     return *begin < *end;
 }
 
+/* Takes up to `chunk` units of a range of n; from the front or the back. false: nothing left. */
+static bool take_share(struct mxc_cpu_share *share, uint32_t step, int32_t n, int32_t chunk,
+                       bool front, int32_t *at, int32_t *count) {
+    enum { HALF = 16, MASK = (1 << HALF) - 1 };
+    uint64_t old = atomic_load_explicit(&share->taken, memory_order_relaxed), new;
+    do {
+        int32_t first = 0, last = 0;
+        if (old >> 32 == step) {
+            first = (int32_t)(old & MASK);
+            last = (int32_t)(old >> HALF & MASK);
+        }
+        int32_t left = n - first - last;
+        if (left <= 0)
+            return false;
+        *count = chunk < left ? chunk : left;
+        *at = front ? first : n - last - *count;
+        first += front ? *count : 0;
+        last += front ? 0 : *count;
+        new = (uint64_t)step << 32 | (uint64_t)last << HALF | (uint64_t)first;
+    } while (!atomic_compare_exchange_weak_explicit(&share->taken, &old, new, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return true;
+}
+
+bool mxc_cpu_take_near(const struct mxc_cpu_worker *worker, int32_t ticket, int32_t n,
+                       int32_t chunk, int32_t *turn, int32_t *begin, int32_t *end) {
+    const struct mxc_plan *plan = worker->run->plan;
+    if (!chunk || worker->run->tower || n / worker->n >= UINT16_MAX)
+        return mxc_cpu_take(worker, ticket, n, chunk, turn, begin, end);
+    for (int i = 0; i < worker->n; i++) {
+        struct mxc_cpu_worker owner = {.id = (worker->id + i) % worker->n, .n = worker->n};
+        int32_t from, to, at, count;
+        mxc_cpu_split(&owner, n, 1, &from, &to);
+        if (!take_share(&plan->shares[ticket * worker->n + owner.id], plan->n_steps, to - from,
+                        chunk, !i, &at, &count))
+            continue;
+        *begin = from + at;
+        *end = from + at + count;
+        return true;
+    }
+    return false;
+}
+
 static void do_op(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op) {
     switch (op->kind) {
     case MXC_CPU_EMBED:

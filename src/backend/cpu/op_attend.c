@@ -45,7 +45,7 @@ static struct job make_job(struct mxc_cpu_worker *worker, const struct mxc_cpu_o
     const struct mxc_tower *t = worker->run->tower;
     const struct mxc_attend_attr *a = &op->node->u.attend;
     struct job job = {.worker = worker, .plan = t->plan, .tower = t, .attr = a, .what = what};
-    int32_t rows = mxc_cpu_tower_rows(&t->input, t->plan->graph->ranges[a->range]);
+    int32_t rows = mxc_tower_rows(&t->input, t->plan->graph->ranges[a->range]);
     job.range = &t->ranges[a->range];
     job.components = job.range->components + what->component0;
     job.begin = t->input.range[a->range];

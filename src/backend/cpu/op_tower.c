@@ -14,7 +14,7 @@ struct rows {
 static struct rows rows_of(const struct mxc_cpu_run *run, int32_t value) {
     struct mxc_extent extent = run->plan->graph->values[value].rows;
     return (struct rows){(size_t)(run->row0 / extent.divisor),
-                         (size_t)mxc_cpu_tower_rows(&run->tower->input, extent)};
+                         (size_t)mxc_tower_rows(&run->tower->input, extent)};
 }
 
 /* f of a LOOKUP. */

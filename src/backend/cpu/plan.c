@@ -6,8 +6,6 @@
 
 #include "base/mem.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 void *mxc_cpu_cut(struct mxc_cpu_cutter *c, size_t count, size_t size, size_t align) {
@@ -110,21 +108,6 @@ static enum mxc_code plan_attentions(struct mxc_plan *plan, struct mxc_err *err)
     return MXC_OK;
 }
 
-/* Position axis of each pair: sections one after the other, or spread T H W T H W ... */
-static void rope_axes(struct mxc_cpu_rope *rope) {
-    const int *sections = rope->rope->sections;
-    int next = 0;
-    for (int axis = 0; axis < MXC_MAX_ROPE_AXES; axis++)
-        for (int i = 0; i < sections[axis] && next < rope->half; i++)
-            rope->axis[next++] = (uint8_t)axis;
-    if (!rope->rope->sections_interleaved)
-        return;
-    for (int i = 0; i < rope->half; i++) {
-        int axis = i % MXC_MAX_ROPE_AXES;
-        rope->axis[i] = (uint8_t)(i < MXC_MAX_ROPE_AXES * sections[axis] ? axis : 0);
-    }
-}
-
 static enum mxc_code plan_ropes(struct mxc_plan *plan, struct mxc_err *err) {
     plan->ropes = mxc_mem_zalloc((size_t)plan->graph->n_ropes, sizeof *plan->ropes);
     if (!plan->ropes)
@@ -135,7 +118,7 @@ static enum mxc_code plan_ropes(struct mxc_plan *plan, struct mxc_err *err) {
         rope->half = rope->rope->dims / 2;
         rope->by_length = mxc_rope_length_dependent(rope->rope);
         mxc_rope_frequencies(rope->rope, 0, rope->inv_freq, &rope->factor);
-        rope_axes(rope);
+        mxc_rope_axes(rope->rope, rope->axis);
     }
     return MXC_OK;
 }
@@ -186,7 +169,8 @@ static bool cut_scratch(struct mxc_plan *plan, uint8_t *base) {
         if (plan->form_k[f])
             plan->shared[f] = mxc_cpu_cut(
                 &c, 1,
-                mxc_activation_bytes((enum mxc_activation_form)f, plan->max_rows, plan->form_k[f]),
+                mxc_activation_bytes((enum mxc_activation_form)f, plan->max_rows, plan->form_k[f]) +
+                    (size_t)n * MXC_CPU_SHARED_SLACK,
                 MXC_ALIGN);
     const struct mxc_cpu_moe_room *room = &plan->moe_room;
     if (room->entries) {
@@ -208,6 +192,9 @@ static bool cut_scratch(struct mxc_plan *plan, uint8_t *base) {
             mxc_cpu_cut(&c, max_rows, sizeof(struct mxc_cpu_tile), MXC_ALIGN);
     plan->n_tickets = 2 * plan->graph->n_nodes + MXC_MAX_IN;
     plan->tickets = mxc_cpu_cut(&c, (size_t)plan->n_tickets, sizeof *plan->tickets, MXC_ALIGN);
+    if (!plan->tower)
+        plan->shares =
+            mxc_cpu_cut(&c, (size_t)plan->n_tickets * (size_t)n, sizeof *plan->shares, MXC_ALIGN);
     plan->span_tables = mxc_cpu_cut(&c, (size_t)plan->max_spans * MXC_N_KV_KINDS,
                                     sizeof *plan->span_tables, MXC_ALIGN);
     plan->scratch_bytes = c.used;
@@ -338,54 +325,6 @@ static struct mxc_plan *new_plan(struct mxc_backend *backend, const struct mxc_g
     return plan;
 }
 
-static void append(char *text, size_t size, const char *fmt, ...) MXC_PRINTF(3, 4);
-static void append(char *text, size_t size, const char *fmt, ...) {
-    size_t used = strlen(text);
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(text + used, size - used, fmt, ap);
-    va_end(ap);
-}
-
-/* "avx512 fast: I4 g32 affine x 181, I8 g64 x 30; kv bf16" */
-static void describe(struct mxc_plan *plan) {
-    static const char *const layouts[MXC_N_LAYOUTS] = {"F32", "F16", "BF16", "I4", "I8", "N4"};
-    enum { MOST = 8 };
-    struct {
-        const struct mxc_packed *packed;
-        int n;
-    } seen[MOST];
-    int n_seen = 0;
-    for (int32_t i = 0; i < plan->graph->n_weights; i++) {
-        const struct mxc_packed *p = &plan->weights[i].slices->packed;
-        int k = 0;
-        if (!plan->weights[i].multiplied)
-            continue;
-        while (k < n_seen &&
-               (seen[k].packed->layout != p->layout || seen[k].packed->group != p->group ||
-                seen[k].packed->affine != p->affine))
-            k++;
-        if (k == MOST)
-            continue;
-        if (k == n_seen) {
-            seen[n_seen].packed = p;
-            seen[n_seen++].n = 0;
-        }
-        seen[k].n++;
-    }
-    size_t size = sizeof plan->describe;
-    append(plan->describe, size, "%s %s:", mxc_cpu_level_name(plan->kernels->level),
-           plan->exact ? "exact" : "fast");
-    for (int k = 0; k < n_seen; k++) {
-        const struct mxc_packed *p = seen[k].packed;
-        append(plan->describe, size, "%s %s", k ? "," : "", layouts[p->layout]);
-        if (p->group)
-            append(plan->describe, size, " g%d%s", p->group, p->affine ? " affine" : "");
-        append(plan->describe, size, " x %d", seen[k].n);
-    }
-    append(plan->describe, size, "; kv %s", plan->kv_type == MXC_KV_F32 ? "f32" : "bf16");
-}
-
 enum mxc_code mxc_cpu_compile(struct mxc_backend *backend, const struct mxc_graph *graph,
                               const struct mxc_weights *weights,
                               const struct mxc_plan_options *options, struct mxc_plan **out,
@@ -399,7 +338,7 @@ enum mxc_code mxc_cpu_compile(struct mxc_backend *backend, const struct mxc_grap
     if ((code = prepare_plan(plan, weights, options, err)) || (code = allocate(plan, err)) ||
         (code = mxc_cpu_weights_pack(plan, options, err)))
         goto out;
-    describe(plan);
+    mxc_cpu_describe(plan);
     *out = plan;
     plan = NULL;
 out:
@@ -453,8 +392,4 @@ void mxc_cpu_plan_memory(const struct mxc_plan *plan, struct mxc_plan_memory *me
             (uint64_t)(plan->tower ? 0 : plan->fused.arena_bytes) + plan->scratch_bytes};
     for (int k = 0; k < MXC_N_KV_KINDS; k++)
         memory->kv_block_bytes[k] = plan->kv_block_bytes[k];
-}
-
-const char *mxc_cpu_plan_describe(const struct mxc_plan *plan) {
-    return plan->describe;
 }

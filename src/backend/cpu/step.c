@@ -320,6 +320,7 @@ static enum mxc_code make_schedules(struct mxc_plan *plan, const struct mxc_step
                 atomic_store(&plan->pending[s->pending0 + t * heads + h],
                              s->tiles[t].chunk1 - s->tiles[t].chunk0);
     }
+    plan->n_steps++;
     for (int32_t i = 0; i < plan->n_tickets; i++)
         atomic_store_explicit(&plan->tickets[i].next, 0, memory_order_relaxed);
     return MXC_OK;

@@ -1,4 +1,4 @@
-/* Towers: one run's input and memory. An input is checked against the graph, array by array, so
+/* Towers: one run's input and memory. An input is checked against the graph (graph/tower.c), so
  * that the ops need not look twice; then one region is taken for everything the run needs: results,
  * values that cross segments, one tile's values, angles, the ranges as components and tiles, and
  * pages for the keys of some heads. Its size follows from the numbers of rows alone.
@@ -7,98 +7,15 @@
 
 #include "base/mem.h"
 
-#include <math.h>
 #include <string.h>
 
-#define BAD(err, ...) mxc_err_set(err, MXC_E_ARG, "tower: " __VA_ARGS__)
-
-enum { MOST_ROWS = 1 << 24 };
-
 /* ---- checks */
-
-static enum mxc_code check_rows(const struct mxc_plan *plan, const struct mxc_tower_input *input,
-                                struct mxc_err *err) {
-    const struct mxc_graph *g = plan->graph;
-    for (int32_t s = 0; s < g->n_slots; s++)
-        if (input->n_rows[s] < 1 || input->n_rows[s] > MOST_ROWS)
-            return BAD(err, "slot %d: %d rows are not in [1, %d]", s, input->n_rows[s], MOST_ROWS);
-    for (int32_t v = 0; v < g->n_values; v++) {
-        struct mxc_extent rows = g->values[v].rows;
-        if (input->n_rows[rows.slot] % rows.divisor)
-            return BAD(err, "slot %d: %d rows are no multiple of %d", rows.slot,
-                       input->n_rows[rows.slot], rows.divisor);
-    }
-    return MXC_OK;
-}
-
-static struct mxc_extent index_rows(const struct mxc_graph *g, int32_t i) {
-    return (struct mxc_extent){MXC_ROWS_TOWER, g->indices[i].slot, g->indices[i].divisor};
-}
-
-/* Entries of index i are in [-1, limit). */
-static enum mxc_code check_entries(const struct mxc_graph *g, const struct mxc_tower_input *input,
-                                   int32_t i, int64_t limit, struct mxc_err *err) {
-    size_t rows = (size_t)mxc_cpu_tower_rows(input, index_rows(g, i));
-    size_t n = rows * (size_t)g->indices[i].terms;
-    for (size_t k = 0; k < n; k++)
-        if (input->index[i][k] < -1 || input->index[i][k] >= limit)
-            return BAD(err, "index %d, term %zu, row %zu: %d is not in [-1, %lld)", i, k / rows,
-                       k % rows, input->index[i][k], (long long)limit);
-    return MXC_OK;
-}
-
-static enum mxc_code check_indices(const struct mxc_graph *g, const struct mxc_tower_input *input,
-                                   struct mxc_err *err) {
-    for (int32_t i = 0; i < g->n_indices; i++) {
-        size_t n =
-            (size_t)mxc_cpu_tower_rows(input, index_rows(g, i)) * (size_t)g->indices[i].terms;
-        if (!input->index[i])
-            return BAD(err, "index %d is missing", i);
-        if (g->indices[i].weighted && !input->factor[i])
-            return BAD(err, "the factors of index %d are missing", i);
-        for (size_t k = 0; g->indices[i].weighted && k < n; k++)
-            if (!isfinite(input->factor[i][k]))
-                return BAD(err, "index %d: factor %zu is not finite", i, k);
-    }
-    enum mxc_code code = MXC_OK;
-    for (int32_t i = 0; !code && i < g->n_nodes; i++) {
-        const struct mxc_node *node = &g->nodes[i];
-        if (node->op == MXC_OP_LOOKUP)
-            code = check_entries(g, input, node->u.lookup.index,
-                                 g->weights[node->weights[0]].shape[0], err);
-        if (node->op == MXC_OP_GATHER)
-            code = check_entries(g, input, node->u.lookup.index,
-                                 mxc_cpu_tower_rows(input, g->values[node->in[0]].rows), err);
-    }
-    return code;
-}
-
-static enum mxc_code check_ranges(const struct mxc_graph *g, const struct mxc_tower_input *input,
-                                  struct mxc_err *err) {
-    for (int32_t i = 0; i < g->n_ranges; i++) {
-        int32_t rows = mxc_cpu_tower_rows(input, g->ranges[i]);
-        const int32_t *begin = input->range[i], *end = begin + rows;
-        if (!begin)
-            return BAD(err, "range %d is missing", i);
-        for (int32_t r = 0; r < rows; r++)
-            if (begin[r] < 0 || begin[r] >= end[r] || end[r] > rows)
-                return BAD(err, "range %d, row %d: [%d, %d) is not within %d rows", i, r, begin[r],
-                           end[r], rows);
-    }
-    return MXC_OK;
-}
 
 static enum mxc_code check_input(const struct mxc_plan *plan, const struct mxc_tower_input *input,
                                  struct mxc_err *err) {
     if (!plan->tower)
-        return BAD(err, "the plan is a decoder's");
-    enum mxc_code code = check_rows(plan, input, err);
-    if (code)
-        return code;
-    if (!input->rows)
-        return BAD(err, "the rows are missing");
-    code = check_indices(plan->graph, input, err);
-    return code ? code : check_ranges(plan->graph, input, err);
+        return mxc_err_set(err, MXC_E_ARG, "tower: the plan is a decoder's");
+    return mxc_tower_check(plan->graph, input, err);
 }
 
 /* ---- memory */
@@ -128,7 +45,7 @@ static void cut_angles(struct mxc_tower *t, struct mxc_cpu_cutter *c) {
     const struct mxc_graph *g = t->plan->graph;
     for (int32_t i = 0; i < t->n_angles; i++) {
         struct mxc_cpu_angles *a = &t->angles[i];
-        size_t rows = (size_t)mxc_cpu_tower_rows(&t->input, index_rows(g, a->positions));
+        size_t rows = (size_t)mxc_tower_rows(&t->input, mxc_tower_index_rows(g, a->positions));
         size_t row = (size_t)t->plan->ropes[a->rope].half * sizeof(float);
         a->cos = mxc_cpu_cut(c, rows, row, MXC_ALIGN);
         a->sin = mxc_cpu_cut(c, rows, row, MXC_ALIGN);
@@ -138,7 +55,7 @@ static void cut_angles(struct mxc_tower *t, struct mxc_cpu_cutter *c) {
 static void cut_ranges(struct mxc_tower *t, struct mxc_cpu_cutter *c) {
     for (int32_t i = 0; i < t->plan->graph->n_ranges; i++) {
         struct mxc_cpu_range *r = &t->ranges[i];
-        int32_t rows = mxc_cpu_tower_rows(&t->input, t->plan->graph->ranges[i]);
+        int32_t rows = mxc_tower_rows(&t->input, t->plan->graph->ranges[i]);
         size_t n = (size_t)rows;
         r->pages = mxc_cpu_attend_pages(rows);
         r->components = mxc_cpu_cut(c, n + 1, sizeof *r->components, MXC_ALIGN);
@@ -173,7 +90,7 @@ static bool cut_memory(struct mxc_tower *t, uint8_t *base, size_t full) {
     bool borrowed = t->program->values[g->logits].home == MXC_CPU_BORROWED;
     t->tile = mxc_cpu_cut(&c, t->program->arena_bytes, 1, MXC_ALIGN);
     t->full = mxc_cpu_cut(&c, full, 1, MXC_ALIGN);
-    t->result = mxc_cpu_cut(&c, borrowed ? 0 : (size_t)mxc_cpu_tower_rows(&t->input, out->rows),
+    t->result = mxc_cpu_cut(&c, borrowed ? 0 : (size_t)mxc_tower_rows(&t->input, out->rows),
                             (size_t)out->width * sizeof(float), MXC_ALIGN);
     cut_angles(t, &c);
     cut_ranges(t, &c);
@@ -275,7 +192,7 @@ static void order_tiles(struct mxc_cpu_range *r) {
 static void make_ranges(struct mxc_tower *t) {
     for (int32_t i = 0; i < t->plan->graph->n_ranges; i++) {
         struct mxc_cpu_range *r = &t->ranges[i];
-        int32_t rows = mxc_cpu_tower_rows(&t->input, t->plan->graph->ranges[i]);
+        int32_t rows = mxc_tower_rows(&t->input, t->plan->graph->ranges[i]);
         const int32_t *begin = t->input.range[i];
         find_components(r, rows, begin, begin + rows, r->order);
         cut_tiles(r, rows, begin, begin + rows);
@@ -343,7 +260,8 @@ uint64_t mxc_cpu_tower_bytes(const struct mxc_plan *plan, const struct mxc_tower
     struct mxc_tower t = {
         .plan = (struct mxc_plan *)(uintptr_t)plan, .program = &plan->fused, .input = *input};
     size_t full = 0;
-    bool good = plan->tower && !check_rows(plan, input, NULL) && !outline(&t, &full, NULL);
+    bool good = plan->tower && !mxc_tower_check_rows(plan->graph, input->n_rows, NULL) &&
+                !outline(&t, &full, NULL);
     drop(&t);
     return good ? t.bytes : 0;
 }
@@ -353,7 +271,7 @@ static enum mxc_code take_tap_rows(struct mxc_tower *t, struct mxc_err *err) {
     size_t most = 0;
     for (int32_t v = 0; v < g->n_values; v++) {
         size_t n =
-            (size_t)mxc_cpu_tower_rows(&t->input, g->values[v].rows) * (size_t)g->values[v].width;
+            (size_t)mxc_tower_rows(&t->input, g->values[v].rows) * (size_t)g->values[v].width;
         most = g->values[v].name[0] && n > most ? n : most;
     }
     t->tap_rows = mxc_mem_array(most, sizeof(float));
@@ -399,6 +317,6 @@ float *mxc_cpu_tower_value(const struct mxc_tower *tower, int32_t value, int32_t
 const float *mxc_cpu_tower_output(const struct mxc_tower *tower, int32_t *rows) {
     const struct mxc_graph *g = tower->plan->graph;
     size_t ld;
-    *rows = mxc_cpu_tower_rows(&tower->input, g->values[g->logits].rows);
+    *rows = mxc_tower_rows(&tower->input, g->values[g->logits].rows);
     return mxc_cpu_tower_value(tower, g->logits, 0, &ld);
 }

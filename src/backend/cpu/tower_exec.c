@@ -194,7 +194,7 @@ static void show(const struct mxc_tower *t) {
         if (!g->values[v].name[0])
             continue;
         size_t ld, width = (size_t)g->values[v].width;
-        int32_t rows = mxc_cpu_tower_rows(&t->input, g->values[v].rows);
+        int32_t rows = mxc_tower_rows(&t->input, g->values[v].rows);
         const float *data = mxc_cpu_tower_value(t, v, 0, &ld);
         for (size_t r = 0; r < (size_t)rows; r++)
             memcpy(t->tap_rows + r * width, data + r * ld, width * sizeof *data);

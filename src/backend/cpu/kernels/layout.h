@@ -51,6 +51,11 @@ static inline bool mxc_layout_integer(enum mxc_layout layout) {
     return layout == MXC_LAYOUT_I4 || layout == MXC_LAYOUT_I8 || layout == MXC_LAYOUT_N4;
 }
 
+/* From one address to another, of different regions. */
+static inline ptrdiff_t mxc_jump(const uint8_t *from, const uint8_t *to) {
+    return (ptrdiff_t)((intptr_t)to - (intptr_t)from);
+}
+
 /* Bytes of the codes of one block, and of a whole block, of a matrix of codes. */
 static inline size_t mxc_block_codes(const struct mxc_packed *w) {
     return (size_t)w->group * (w->layout == MXC_LAYOUT_I8 ? MXC_STRIP : MXC_STRIP / 2);

@@ -12,7 +12,9 @@
 enum { FEW = 4, AHEAD = 8192, WIDE = 12 };
 
 struct tile {
-    const uint8_t *w; /* strip */
+    const uint8_t *w;   /* strip */
+    const uint8_t *end; /* of the last strip; what is prefetched behind it is moved by `jump` */
+    ptrdiff_t jump;
     const uint8_t *x; /* tile of activations: [cell of 64 bytes][column] */
     int64_t steps;    /* of K: pairs (bf16) or numbers */
     float *out;
@@ -60,16 +62,18 @@ MXC_INLINE void tile(const struct tile *t, const int N, const enum mxc_layout la
     for (int c = 0; c < N; c++)
         acc[0][c] = acc[1][c] = _mm512_setzero_ps();
     int64_t left = t->steps;
-    for (; left >= 16; left -= 16, x += 64 * N)
+    for (; left >= 16; left -= 16, x += 64 * N) {
+        const ptrdiff_t distance = AHEAD + (N <= FEW && w + AHEAD >= t->end ? t->jump : 0);
 #pragma GCC unroll 4
         for (int j = 0; j < 16; j++, w += bytes) {
             if (N <= FEW) {
-                mxc_prefetch(w + AHEAD);
+                mxc_prefetch(w + distance);
                 if (bytes == 128)
-                    mxc_prefetch(w + AHEAD + 64);
+                    mxc_prefetch(w + distance + 64);
             }
             step(w, x + 4 * j, acc, N, layout);
         }
+    }
     for (int64_t j = 0; j < left; j++, w += bytes)
         step(w, x + 4 * j, acc, N, layout);
     for (int c = 0; c < N; c++)
@@ -113,7 +117,9 @@ static void run(tile_fn *const *tiles, const struct mxc_packed *w, const struct 
                      .out = out,
                      .ld = ld,
                      .n = w->n,
+                     .end = w->data + (size_t)strip1 * w->strip_bytes,
                      .epilogue = epilogue};
+    t.jump = w->next ? mxc_jump(t.end, w->next) : 0;
     for (int32_t s = strip0; s < strip1; s++) {
         t.w = w->data + (size_t)s * w->strip_bytes;
         t.column = (size_t)s * MXC_STRIP;

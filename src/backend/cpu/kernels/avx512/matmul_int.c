@@ -14,7 +14,9 @@
 enum { WIDE = MXC_TILE_I8, FEW = 4, AHEAD = 7680 };
 
 struct tile {
-    const uint8_t *w;    /* strip */
+    const uint8_t *w;   /* strip */
+    const uint8_t *end; /* of the last strip; what is prefetched behind it is moved by `jump` */
+    ptrdiff_t jump;
     const int8_t *x;     /* codes: [cell][column][32] */
     const float *scale;  /* [cell][column] */
     const int32_t *sum;  /* negated, [cell or half cell][column] */
@@ -51,7 +53,7 @@ MXC_INLINE mxc_vi broadcast4(const int8_t *x) {
 /* Integer sums of `codes` (16 or 32) numbers of one cell; x: of the first column. */
 MXC_INLINE void dot(const struct tile *t, const uint8_t *w, const int8_t *x, const int32_t *sum,
                     mxc_vi d[2][WIDE], const int N, const int codes, const bool affine,
-                    const enum mxc_layout layout, const bool ahead) {
+                    const enum mxc_layout layout, const bool ahead, const ptrdiff_t distance) {
     const bool nibbles = layout != MXC_LAYOUT_I8;
     const mxc_vi low = _mm512_set1_epi8(15), zero_point = _mm512_set1_epi32(t->zero_point);
     mxc_vi table = low;
@@ -71,7 +73,7 @@ MXC_INLINE void dot(const struct tile *t, const uint8_t *w, const int8_t *x, con
         for (int h = 0; h < 2; h++) {
             v[h] = _mm512_load_si512(p + 64 * h);
             if (ahead && !nibble)
-                fetch(N, p + 64 * h + AHEAD);
+                fetch(N, p + 64 * h + distance);
             if (nibbles)
                 v[h] = _mm512_and_si512(nibble ? _mm512_srli_epi16(v[h], 4) : v[h], low);
             if (layout == MXC_LAYOUT_N4)
@@ -116,10 +118,11 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int G, const enum 
     for (int64_t g = 0; g < t->n_groups; g += G == 16 ? 2 : 1) {
         mxc_vi d[2][WIDE];
         mxc_vf y[2][WIDE];
-        dot(t, w, x, sum, d, N, G == 16 ? 16 : 32, affine, layout, ahead);
+        const ptrdiff_t distance = AHEAD + (ahead && w + AHEAD >= t->end ? t->jump : 0);
+        dot(t, w, x, sum, d, N, G == 16 ? 16 : 32, affine, layout, ahead, distance);
         const uint8_t *f = w + code_bytes;
         if (ahead)
-            fetch(N, f + AHEAD);
+            fetch(N, f + distance);
         for (int h = 0; h < 2; h++)
             for (int c = 0; c < N; c++) {
                 y[h][c] = _mm512_cvtepi32_ps(d[h][c]);
@@ -131,13 +134,13 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int G, const enum 
             }
         if (G == 16) { /* scales of two groups, then the one of their cell */
             if (ahead && affine)
-                fetch(N, f + MXC_BLOCK_TAIL + AHEAD);
+                fetch(N, f + MXC_BLOCK_TAIL + distance);
             sum += N;
             w += block;
             f += block;
-            dot(t, w, x + 16, sum, d, N, 16, affine, layout, ahead);
+            dot(t, w, x + 16, sum, d, N, 16, affine, layout, ahead, distance);
             if (ahead)
-                fetch(N, f + AHEAD);
+                fetch(N, f + distance);
             for (int h = 0; h < 2; h++)
                 for (int c = 0; c < N; c++) {
                     y[h][c] = _mm512_fmadd_ps(halves(f + 32 * h, kind), _mm512_cvtepi32_ps(d[h][c]),
@@ -152,7 +155,7 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int G, const enum 
                 x += cell_step;
                 sum += N;
                 scale += N;
-                dot(t, w + code_bytes / 2, x, sum, d, N, 32, affine, layout, ahead);
+                dot(t, w + code_bytes / 2, x, sum, d, N, 32, affine, layout, ahead, distance);
                 for (int h = 0; h < 2; h++)
                     for (int c = 0; c < N; c++)
                         y[h][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d[h][c]),
@@ -166,7 +169,7 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int G, const enum 
         }
         if (affine) {
             if (ahead)
-                fetch(N, f + MXC_BLOCK_TAIL + AHEAD);
+                fetch(N, f + MXC_BLOCK_TAIL + distance);
             mxc_vf b0 = halves(f + MXC_BLOCK_TAIL, kind),
                    b1 = halves(f + MXC_BLOCK_TAIL + 32, kind);
             for (int c = 0; G != 16 && c < N; c++) {
@@ -244,7 +247,9 @@ static void run(const tile_table table, const struct mxc_packed *w, const struct
                      .out = out,
                      .ld = ld,
                      .n = w->n,
+                     .end = w->data + (size_t)strip1 * w->strip_bytes,
                      .epilogue = epilogue};
+    t.jump = w->next ? mxc_jump(t.end, w->next) : 0;
     for (int32_t s = strip0; s < strip1; s++) {
         t.w = w->data + (size_t)s * w->strip_bytes;
         t.column = (size_t)s * MXC_STRIP;
