@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 """From a picture to the first token: mlxcel beside its peers, taking turns in one run.
 
-Usage: vision.py [--bench-program PROGRAM] [--peer transformers|llama.cpp] [--llama-cli PROGRAM]
+Usage: vision.py [--bench-program PROGRAM] [--peer transformers|llama.cpp]... [--llama-cli PROGRAM]
                  [--python PYTHON] [--model FOLDER] [--pairs N] [--threads N] [--max-pixels N]
 
-The model is a folder of tools/vision_checkpoint.py (made there when it is missing; with llama.cpp
-as a peer it needs its --gguf). The picture is a drawn JPEG of 4000 x 3000 pixels. transformers run
-under PYTHON, with torch, numpy and Pillow: bf16, scaled-dot-product attention, the same number of
-threads. Prints a table: medians of the runs, and of the ratios pair by pair. Time of processors is
-the figure to trust on a machine that others use.
+The model is a folder of tools/vision_checkpoint.py (made there when it is missing; llama.cpp takes
+the same weights from its --gguf). The picture is a drawn JPEG of 4000 x 3000 pixels. transformers
+run under PYTHON, with torch, numpy and Pillow: bf16, scaled-dot-product attention, the same number
+of threads. Without --peer: transformers, and llama.cpp when PROGRAM is there. Prints tables of
+README.md: medians of the runs, and of the ratios run by run (least to most). The second table is of
+processor time, the one to trust on a machine that others use.
 """
 import argparse
 import json
 import os
 import re
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -151,62 +153,58 @@ class LlamaCli:
         if not (encode and image and total):
             sys.exit("llama.cpp's output is not understood:\n" + text[-2000:])
         tower = int(encode[1]) / 1000
-        return {"tower": tower, "prefill": int(image[1]) / 1000, "prompt": int(total[2]),
+        return {"seen": tower, "prefill": int(image[1]) / 1000, "prompt": int(total[2]),
                 "cpu_all": after.ru_utime - before.ru_utime}
 
     def close(self):
         pass
 
 
-# ---- the table
+# ---- the tables
+
+# What llama.cpp tells apart comes last: it says nothing of decoding, resizing and the prompt's text.
+LINES = [(step, [step]) for step in STEPS] + [("to the first token", STEPS),
+                                              ("tower and projector", ["tower", "projector"])]
 
 
-def median(runs, name):
-    values = [r[name] for r in runs if name in r]
-    return statistics.median(values) if values else None
+def seconds(run, names, kind):
+    if kind + "".join(names) == "towerprojector" and "seen" in run:
+        return run["seen"]
+    values = [run.get(kind + n) for n in names]
+    return None if None in values else sum(values)
 
 
-def cell(value):
-    return "" if value is None else f"{value:.2f} s"
+def cell(runs, names, kind):
+    values = [seconds(r, names, kind) for r in runs]
+    return "" if None in values else f"{statistics.median(values):.2f} s"
 
 
-def ratios(ours, theirs, names, theirs_names=None):
-    have = [sum(t[n] for n in theirs_names or names) / sum(o[n] for n in names)
-            for o, t in zip(ours, theirs)]
+def ratio(ours, theirs, names, kind):
+    pairs = [(seconds(o, names, kind), seconds(t, names, kind)) for o, t in zip(ours, theirs)]
+    if any(t is None for _, t in pairs):
+        return ""
+    have = [t / o for o, t in pairs]
     return f"{statistics.median(have):.1f} ({min(have):.1f}-{max(have):.1f})"
 
 
-def print_transformers(ours, theirs):
-    print("| step | mlxcel | of processors | transformers | of processors | ratio | of processors |")
-    print("|---|---|---|---|---|---|---|")
-    for name in STEPS + ["all"]:
-        names = STEPS if name == "all" else [name]
-        for r in ours + theirs:
-            r["all"] = sum(r[s] for s in STEPS)
-            r["cpu_all"] = sum(r["cpu_" + s] for s in STEPS)
-        print(f"| {'to the first token' if name == 'all' else name} | {cell(median(ours, name))} | "
-              f"{cell(median(ours, 'cpu_' + name))} | {cell(median(theirs, name))} | "
-              f"{cell(median(theirs, 'cpu_' + name))} | {ratios(ours, theirs, names)} | "
-              f"{ratios(ours, theirs, ['cpu_' + n for n in names])} |")
+def print_table(runs, kind):
+    ours, peers = runs["mlxcel"], [n for n in runs if n != "mlxcel"]
+    if kind:
+        peers = [n for n in peers if any(kind + s in runs[n][0] for s in STEPS)]
+    print("| " + " | ".join(["processor time" if kind else "step", "mlxcel"] + peers
+                            + [f"{n} / mlxcel" for n in peers]) + " |")
+    print("|---" * (2 + 2 * len(peers)) + "|")
+    for label, names in LINES:
+        cells = [cell(runs[n], names, kind) for n in ["mlxcel"] + peers]
+        cells += [ratio(ours, runs[n], names, kind) for n in peers]
+        print("| " + " | ".join([label] + cells) + " |")
+    print()
 
 
-def print_llama(ours, theirs):
-    print("| step | mlxcel | llama.cpp | ratio |")
-    print("|---|---|---|---|")
-    for label, names, other in (("tower and projector", ["tower", "projector"], ["tower"]),
-                                ("prefill of the picture's tokens", ["prefill"], ["prefill"])):
-        mine = statistics.median(sum(r[n] for n in names) for r in ours)
-        print(f"| {label} | {cell(mine)} | {cell(median(theirs, other[0]))} | "
-              f"{ratios(ours, theirs, names, other)} |")
-    mine = statistics.median(sum(r["cpu_" + s] for s in STEPS) for r in ours)
-    print(f"| all, time of processors (llama.cpp: loading too) | {cell(mine)} | "
-          f"{cell(median(theirs, 'cpu_all'))} | |")
-
-
-def main():
+def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--bench-program", default=os.path.join(ROOT, "build/bench/bench_vision"))
-    parser.add_argument("--peer", default="transformers", choices=("transformers", "llama.cpp"))
+    parser.add_argument("--peer", action="append", choices=("transformers", "llama.cpp"))
     parser.add_argument("--llama-cli", default="llama-mtmd-cli")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--model", default=os.path.join(tempfile.gettempdir(), "mlxcel-vision-2b"))
@@ -215,35 +213,51 @@ def main():
     parser.add_argument("--max-pixels", type=int, default=672 * 672)
     parser.add_argument("--worker", metavar="PICTURE", help=argparse.SUPPRESS)
     a = parser.parse_args()
+    a.llama_cli = shutil.which(a.llama_cli)
+    if not a.peer:
+        a.peer = ["transformers"] + (["llama.cpp"] if a.llama_cli else [])
+    if "llama.cpp" in a.peer and not a.llama_cli:
+        parser.error("--llama-cli: there is no such program")
+    if not os.path.exists(a.bench_program):
+        parser.error(f"{a.bench_program} is not there: ./dev bench builds it")
+    return a
+
+
+def main():
+    a = arguments()
     if a.worker:
         worker(a.model, a.worker, a.max_pixels, a.threads)
         return
-    if not os.path.exists(os.path.join(a.model, "model.safetensors")):
+    needed = ["model.safetensors"] + (["text.gguf", "mmproj.gguf"] if "llama.cpp" in a.peer else [])
+    if not all(os.path.exists(os.path.join(a.model, n)) for n in needed):
         subprocess.run([a.python, os.path.join(ROOT, "tools/vision_checkpoint.py"), a.model]
-                       + (["--gguf"] if a.peer == "llama.cpp" else []), check=True)
+                       + (["--gguf"] if "llama.cpp" in a.peer else []), check=True)
     photo = os.path.join(a.model, "photo.jpg")
     if not os.path.exists(photo):
         subprocess.run([a.python, "-c", PHOTO, photo], check=True)
-    mine = Worker([a.bench_program, a.model, photo, str(a.max_pixels), str(a.threads)])
-    if a.peer == "transformers":
-        other = Worker([a.python, os.path.abspath(__file__), "--worker", photo, "--model", a.model,
-                        "--max-pixels", str(a.max_pixels), "--threads", str(a.threads)])
-        mine.run()
-        other.run()
-    else:
-        other = LlamaCli(a, photo)
-        mine.run()
-    ours, theirs = [], []
+    programs = {"mlxcel": Worker([a.bench_program, a.model, photo, str(a.max_pixels),
+                                  str(a.threads)])}
+    for name in a.peer:
+        programs[name] = LlamaCli(a, photo) if name == "llama.cpp" else Worker(
+            [a.python, os.path.abspath(__file__), "--worker", photo, "--model", a.model,
+             "--bench-program", a.bench_program, "--max-pixels", str(a.max_pixels), "--threads",
+             str(a.threads)])
+    runs = {name: [] for name in programs}
+    for program in programs.values():
+        program.run()  # the first one warms up
     for i in range(a.pairs):
-        ours.append(mine.run())
-        theirs.append(other.run())
-        print(f"pair {i + 1}: tower {ours[-1]['tower']:.2f} s, {theirs[-1]['tower']:.2f} s",
-              file=sys.stderr, flush=True)
-    mine.close()
-    other.close()
-    print(f"{ours[0].get('patches')} patches, prompts of {ours[0]['prompt']} and "
-          f"{theirs[0]['prompt']} tokens, {a.threads} threads, {a.pairs} pairs\n")
-    (print_transformers if a.peer == "transformers" else print_llama)(ours, theirs)
+        for name, program in programs.items():
+            runs[name].append(program.run())
+            seen = seconds(runs[name][-1], ["tower", "projector"], "")
+            print(f"run {i + 1}, {name}: tower and projector {seen:.2f} s", file=sys.stderr,
+                  flush=True)
+    for program in programs.values():
+        program.close()
+    prompts = ", ".join(f"{n} {r[0]['prompt']}" for n, r in runs.items())
+    print(f"{runs['mlxcel'][0]['patches']} patches; tokens of the prompts: {prompts}; {a.threads} "
+          f"threads, {a.pairs} runs of each in turns\n")
+    print_table(runs, "")
+    print_table(runs, "cpu_")
 
 
 if __name__ == "__main__":

@@ -107,6 +107,9 @@ def made_here():
     picture = Image.fromarray(smooth)
     cmyk = Image.fromarray(np.concatenate([smooth, 255 - smooth[..., :1]], -1), "CMYK")
     out["cmyk_progressive.jpg"] = saved(cmyk, "JPEG", progressive=True)
+    ycck = bytearray(out["cmyk_progressive.jpg"])
+    ycck[ycck.index(b"Adobe\0") + 11] = 2  # the same numbers, read as YCCK
+    out["ycck.jpg"] = bytes(ycck)
     out["rgb_direct.jpg"] = saved(picture, "JPEG", keep_rgb=True)
     out["sub_411.jpg"] = saved(picture, "JPEG", subsampling="4:1:1", quality=60)
     small = Image.fromarray(smooth[:10, :14]).quantize(7)

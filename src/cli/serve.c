@@ -21,6 +21,7 @@
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,11 +71,12 @@ static const struct {
 };
 
 static const struct {
-    const char *names, *environment;
+    const char *names, *environment, *help;
     enum mxc_arg_kind kind;
+    size_t member; /* its place in struct mxc_serve_args */
 } flags[] = {
 #define MXC_FLAG(kind, names, metavar, environment, member, min, max, help)                        \
-    {names, environment, MXC_ARG_##kind},
+    {names, environment, help, MXC_ARG_##kind, offsetof(struct mxc_serve_args, member)},
 #include "server/surface.def"
 };
 
@@ -144,6 +146,13 @@ static int add_environment(struct serve *s, const char **words, int *n) {
         if (on < 0)
             return mxc_term_usage("serve", "%s: \"%s\" is neither on nor off", flags[i].environment,
                                   value);
+        if (!on && flags[i].member == offsetof(struct mxc_serve_args, always))
+            return mxc_term_usage("serve", "%s: \"%s\" is not supported: %s", flags[i].environment,
+                                  value, flags[i].help);
+        if (!on && flags[i].member == offsetof(struct mxc_serve_args, metrics))
+            words[(*n)++] = "--no-metrics";
+        if (!on && flags[i].member == offsetof(struct mxc_serve_args, slots))
+            words[(*n)++] = "--no-slots";
         const char *word = flags[i].kind == MXC_ARG_FLAG
                                ? mxc_arena_printf(&s->arena, "%.*s", name_length, name)
                                : mxc_arena_printf(&s->arena, "%.*s=%s", name_length, name, value);

@@ -112,6 +112,9 @@ int mxc_session_open(struct mxc_session *s) {
     if (s->images.n && !info.sees)
         return mxc_term_error("--image: %s sees no pictures (model type %s)", s->name,
                               info.model_type);
+    if (s->images.n && !s->image_max_pixels && info.image_max_pixels)
+        mxc_term_note("a picture is resized to at most %lld pixels (--image-max-pixels)",
+                      (long long)info.image_max_pixels);
     if (mlxcel_engine_new(s->model, &s->engine, &error))
         return mxc_term_fail(&error);
     return 0;

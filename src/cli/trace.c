@@ -22,7 +22,6 @@ enum { MAX_MESSAGES = 64 << 20 };
 struct trace {
     struct mxc_model_args model_args;
     const char *ids, *prompt, *messages, *template_vars, *out;
-    struct mxc_arg_list images;
     int64_t steps;
     struct mlxcel_model *model;
     int32_t *prompt_ids;
@@ -109,8 +108,6 @@ static int check(const struct trace *t) {
         return mxc_term_usage("trace", "give one of --ids, --prompt and --messages");
     if (!t->out)
         return mxc_term_usage("trace", "-o OUT.safetensors is missing");
-    if (t->images.n)
-        return mxc_term_error("--image: no supported family sees images yet");
     return 0;
 }
 
@@ -150,8 +147,6 @@ static int run(int argc, char **argv) {
          &t.messages, 0, 0, NULL},
         {MXC_ARG_TEXT, "--chat-template-kwargs", "JSON", "an object of more template variables",
          &t.template_vars, 0, 0, NULL},
-        {MXC_ARG_LIST, "--image", "FILE", "a picture (for families that see; none does yet)",
-         &t.images, 0, 0, NULL},
         {MXC_ARG_INT, "--steps", "N", "greedy steps after the prompt (24)", &t.steps, 0, 1 << 20,
          NULL},
         {MXC_ARG_TEXT, "-o, --output", "FILE", "the safetensors file to write", &t.out, 0, 0, NULL},

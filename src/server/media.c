@@ -14,6 +14,7 @@
 #include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <netinet/in.h>
 #include <stdatomic.h>
@@ -67,17 +68,12 @@ static enum mxc_code add_domain(struct mxc_media *m, const char *text, struct mx
 }
 
 static enum mxc_code open_folder(struct mxc_media *m, const char *path, struct mxc_err *err) {
-    char *whole = realpath(path, NULL);
-    if (whole)
+    char whole[PATH_MAX];
+    if (realpath(path, whole))
         m->folder = open(whole, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (m->folder < 0) {
-        enum mxc_code code =
-            mxc_err_set(err, MXC_E_IO, "media folder %.300s: %s", path, strerror(errno));
-        free(whole);
-        return code;
-    }
+    if (m->folder < 0)
+        return mxc_err_set(err, MXC_E_IO, "media folder %.300s: %s", path, strerror(errno));
     m->root = mxc_arena_strdup(&m->arena, strcmp(whole, "/") != 0 ? whole : "");
-    free(whole);
     return m->root ? MXC_OK : mxc_err_nomem(err);
 }
 

@@ -5,6 +5,7 @@ Prints each failure and `N passed, N failed`; exit status 1 when there is any.
 """
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -67,6 +68,10 @@ def check_sizes(work):
     photo = png(os.path.join(work, "photo.png"), 4000, 3000, lambda y: rows[y // 100])
     few = tokens(photo)
     check("a photo of 4000 x 3000", isinstance(few, int) and few < 100, few)
+    peak = ask(photo)[2]
+    check("within 300 MB", peak < 300e6, peak)
+    other = shutil.copy(photo, os.path.join(work, "photo.jpg"))
+    check("by content, not by name", tokens(other) == few)
     many = tokens(photo, "--image-max-pixels", str(1 << 20))
     # squares of 28 pixels: 42 x 31, and 6 x 5 as the file of the model says
     check("of one megapixel", isinstance(many, int) and many == few + 42 * 31 - 6 * 5, many)
@@ -80,6 +85,50 @@ def check_sizes(work):
     check("more than so many megapixels", few[0] and "the limit of 4194304" in few[1], few)
     bad = ask(small, "--image-background", "white")
     check("no colour", bad[0] and "RRGGBB" in bad[1], bad)
+
+
+def model_without_limit(work):
+    """A checkpoint whose files allow pictures of 12.8 megapixels, as Qwen2-VL's do."""
+    folder = os.path.join(work, "large")
+    shutil.copytree(os.path.join(GOLDEN, "qwen2_vl"), folder,
+                    ignore=shutil.ignore_patterns("golden"))
+    name = os.path.join(folder, "preprocessor_config.json")
+    with open(name, encoding="utf-8") as f:
+        settings = json.load(f)
+    settings.pop("size", None)
+    settings["max_pixels"] = 12845056
+    os.chmod(name, 0o644)
+    with open(name, "w", encoding="utf-8") as f:
+        json.dump(settings, f)
+    return folder
+
+
+def check_default_budget(work):
+    model = model_without_limit(work)
+    photo = os.path.join(work, "photo.png")
+    whole = json.loads(inspect(model, "--image-max-pixels", "12845056"))["vision"]
+    check("the file's limit", whole["tokens"] >= 106 * 142, whole)
+    plain = json.loads(inspect(model))["vision"]
+    check("one megapixel by default", plain["max_pixels"] == 1 << 20
+          and 42 * 31 <= plain["tokens"] <= 42 * 31 + 2, plain)
+    # no part of it grows with the square of the patches: 15,052 x 15,052 numbers are 906 MB
+    check("memory grows with the patches",
+          whole["bytes"] < 1.1 * whole["patches"] / plain["patches"] * plain["bytes"]
+          and whole["bytes"] < 300e6, (whole, plain))
+    command = [PROGRAM, "generate", model, "-p", "What?", "--temp", "0", "-n", "2", "--json",
+               "--image", photo]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    n = result.returncode or json.loads(result.stdout)["usage"]["prompt_tokens"]
+    check("a photo at the default", 42 * 31 < n < 42 * 31 + 64, (n, result.stderr))
+    check("the default is told", "at most 1048576 pixels" in result.stderr, result.stderr)
+    result = subprocess.run(command + ["--image-max-pixels", "100000"], capture_output=True,
+                            text=True, check=False)
+    check("but not when it was given", not result.returncode and not result.stderr, result.stderr)
+
+
+def inspect(model, *options):
+    return subprocess.run([PROGRAM, "inspect", model, "--image-size", "4000x3000", "--json",
+                           *options], capture_output=True, text=True, check=True).stdout
 
 
 def check_background(work):
@@ -136,6 +185,7 @@ def check_inspect():
 def main():
     with tempfile.TemporaryDirectory() as work:
         check_sizes(work)
+        check_default_budget(work)
         check_background(work)
         check_refusals(work)
     check_inspect()

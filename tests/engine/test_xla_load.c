@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "engine/grey.h"
 #include "engine/load.h"
 #include "engine/xla_image.h"
 #include "fake_backend.h"
@@ -132,44 +133,12 @@ static enum mxc_code submit(struct mxc_engine *e, const struct mxc_prompt *promp
 
 /* What the session says about a grey picture: greedy ids. */
 static void look(const struct mxc_model *model, int32_t ids[4]) {
-    enum { MOST = 64 };
-    const struct mxc_vision *vision = model->checkpoint->vision;
-    struct mxc_vision_picture picture;
-    struct mxc_image image;
-    struct mxc_vision_layout layout;
-    struct mxc_embed_run runs[MOST] = {{.row0 = 0}};
+    struct grey grey;
     struct sink *sink = mxc_mem_zalloc(1, sizeof *sink);
-    const int32_t mark = mxc_vision_image_token(vision);
-    const int32_t tokens[] = {5, 6, mark, 7, 8};
-    const uint8_t is_mark[] = {0, 0, 1, 0, 0};
-    const struct mxc_vision_text text = {tokens, is_mark, 5};
-    const struct mxc_vision_picture *pictures[] = {&picture};
-    assert_int_equal(mxc_image_init(56, 56, &image, NULL), MXC_OK);
-    memset(image.rgb, 90, 56 * 56 * 3);
-    assert_int_equal(mxc_vision_prepare(vision, &image, NULL, &picture, NULL), MXC_OK);
-    assert_int_equal(mxc_vision_lay_out(vision, &text, pictures, 1, &layout, NULL), MXC_OK);
-    assert_in_range(layout.n_runs, 1, MOST);
-    for (int32_t i = 0; i < layout.n_runs; i++) {
-        runs[i] = (struct mxc_embed_run){.row0 = layout.runs[i].row0,
-                                         .n_rows = layout.runs[i].n_rows,
-                                         .feature0 = layout.runs[i].feature0};
-        memcpy(runs[i].digest, picture.digest, sizeof picture.digest);
-    }
-    struct mxc_prompt_picture given = {.input = &picture.input, .n_rows = picture.cost.n_features};
-    memcpy(given.digest, picture.digest, sizeof given.digest);
-    const struct mxc_prompt prompt = {.tokens = layout.tokens,
-                                      .n_tokens = layout.n_tokens,
-                                      .positions = layout.positions,
-                                      .rope_delta = layout.rope_delta,
-                                      .row_end = layout.row_end,
-                                      .embeds = runs,
-                                      .n_embeds = layout.n_runs,
-                                      .pictures = &given,
-                                      .n_pictures = 1,
-                                      .adapter = -1};
     struct mxc_engine *e = engine_of(model, 256);
     assert_non_null(sink);
-    assert_int_equal(submit(e, &prompt, 4, sink, NULL), MXC_OK);
+    grey_init(&grey, model->checkpoint->vision);
+    assert_int_equal(submit(e, &grey.prompt, 4, sink, NULL), MXC_OK);
     while (mxc_engine_step(e))
         ;
     assert_int_equal(sink->n_done, 1);
@@ -177,9 +146,7 @@ static void look(const struct mxc_model *model, int32_t ids[4]) {
     assert_int_equal(sink->n, 4);
     memcpy(ids, sink->ids, 4 * sizeof *ids);
     mxc_engine_free(e);
-    mxc_vision_layout_fini(&layout);
-    mxc_vision_picture_fini(&picture);
-    mxc_image_fini(&image);
+    grey_fini(&grey);
     mxc_mem_free(sink);
 }
 

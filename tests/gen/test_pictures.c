@@ -9,6 +9,7 @@
 #include "gen/prompt.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char model[] = MXC_TEST_DATA "/../../models/shapes-vl";
@@ -148,6 +149,154 @@ static void in_order(void **state) {
     close_model(&f);
 }
 
+static char *base64_of(const char *path) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint8_t *data;
+    size_t size, n = 0;
+    assert_int_equal(mxc_image_from_file(path, 1 << 20, &data, &size, NULL), MXC_OK);
+    char *out = calloc(size / 3 * 4 + 5, 1);
+    assert_non_null(out);
+    for (size_t i = 0; i < size; i += 3) {
+        uint32_t bits = (uint32_t)data[i] << 16 | (i + 1 < size ? (uint32_t)data[i + 1] << 8 : 0) |
+                        (i + 2 < size ? data[i + 2] : 0);
+        for (size_t k = 0; k < 4; k++)
+            out[n++] = k > size - i ? '=' : digits[bits >> (18 - 6 * k) & 63];
+    }
+    mxc_mem_free(data);
+    return out;
+}
+
+/* One picture in every spelling that clients have for it is one picture. */
+static void spellings(void **state) {
+    (void)state;
+    static const char *const parts[] = {
+        /* OpenAI's: an object or text; the URI as clients write it */
+        "{'type':'image_url','image_url':{'url':'data:image/png;base64,%s'}}",
+        "{'type':'image_url','image_url':'data:image/png;base64,%s'}",
+        "{'type':'input_image','image_url':'data:image/png;base64,%s'}",
+        "{'type':'input_image','image_url':{'url':'data:image/png;base64,%s','detail':'auto'}}",
+        "{'type':'image_url','image_url':{'url':'DATA:Image/PNG;BASE64,%s'}}",
+        "{'type':'image_url','image_url':{'url':' data:;name=a.png;base64,\\r\\n%s\\n'}}",
+        "{'type':'image_url','image_url':{'url':'data:image/jpeg;charset=utf-8;base64,%s'}}",
+        /* base64 and nothing else */
+        "{'type':'image_url','image_url':{'url':'%s'}}", "{'type':'image_url','image_url':'%s'}",
+        "{'type':'image','image':'%s'}", "{'type':'image','data':'%s'}",
+        "{'type':'image','url':'%s'}",
+        /* Anthropic's */
+        "{'type':'image','source':{'type':'base64','media_type':'image/png','data':'%s'}}",
+        "{'type':'image','source':{'type':'url','url':'data:image/png;base64,%s'}}"};
+    struct fixture f = open_model();
+    struct mxc_prompt_ids first;
+    char *base64 = base64_of(circle);
+    size_t room = strlen(base64) + 256, length = strlen(base64);
+    char *part = calloc(room, 1), *json = calloc(room, 1);
+    assert_true(part && json && base64[length - 1] == '=');
+    must_build(&f, "[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"url\":\"circle\"}]}]",
+               &first);
+    for (size_t i = 0; i < 2 * (sizeof parts / sizeof *parts); i++) {
+        struct mxc_prompt_ids ids;
+        struct mxc_err err;
+        if (i == sizeof parts / sizeof *parts) /* and all of them without padding */
+            base64[strcspn(base64, "=")] = 0;
+        const char *at = strstr(parts[i % (sizeof parts / sizeof *parts)], "%s");
+        int before = (int)(at - parts[i % (sizeof parts / sizeof *parts)]);
+        (void)snprintf(part, room, "%.*s%s%s", before, at - before, base64, at + 2);
+        for (char *p = part; *p; p++)
+            *p = *p == '\'' ? '"' : *p;
+        (void)snprintf(json, room, "[{\"role\":\"user\",\"content\":[%s]}]", part);
+        if (build(&f, json, NULL, &ids, &err))
+            fail_msg("%.80s: %s", part, err.message);
+        assert_int_equal(ids.ids.count, first.ids.count);
+        assert_memory_equal(mxc_pictures_at(ids.pictures, 0)->digest,
+                            mxc_pictures_at(first.pictures, 0)->digest, 32);
+        fini(&ids);
+    }
+    fini(&first);
+    free(base64);
+    free(part);
+    free(json);
+    close_model(&f);
+}
+
+/* Several in one message, and in messages of every role, in their order. */
+static void in_every_role(void **state) {
+    (void)state;
+#define CIRCLE "{\"type\":\"image_url\",\"image_url\":\"circle\"}"
+#define STAR   "{\"type\":\"image_url\",\"image_url\":\"star\"}"
+    struct fixture f = open_model();
+    struct mxc_prompt_ids ids, one;
+    must_build(&f, "[{\"role\":\"user\",\"content\":[" STAR "]}]", &one);
+    must_build(&f,
+               "[{\"role\":\"system\",\"content\":[" STAR
+               ",{\"type\":\"text\",\"text\":\"Look.\"}]},"
+               "{\"role\":\"user\",\"content\":[" CIRCLE
+               ",{\"type\":\"text\",\"text\":\"and\"}," STAR "," CIRCLE
+               "]},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"type\":\"function\","
+               "\"id\":\"call00001\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},"
+               "{\"role\":\"tool\",\"tool_call_id\":\"call00001\",\"content\":[" STAR "]}]",
+               &ids);
+    static const char order[] = "SCSCS";
+    assert_int_equal(mxc_pictures_count(ids.pictures), 5);
+    struct mxc_prompt prompt = {0};
+    mxc_pictures_prompt(ids.pictures, &prompt);
+    assert_int_equal(prompt.n_embeds, 5);
+    int32_t end = 0;
+    for (int32_t i = 0; i < 5; i++) {
+        bool star_there = !memcmp(mxc_pictures_at(ids.pictures, i)->digest,
+                                  mxc_pictures_at(one.pictures, 0)->digest, 32);
+        assert_int_equal(star_there, order[i] == 'S');
+        assert_int_equal(prompt.embeds[i].picture, i);
+        assert_true(prompt.embeds[i].row0 >= end);
+        end = prompt.embeds[i].row0 + prompt.embeds[i].n_rows;
+    }
+    fini(&ids);
+    fini(&one);
+    close_model(&f);
+}
+
+/* The chat with another template. */
+static void with_template(struct fixture *f, const char *text) {
+    struct mxc_err err;
+    struct mxc_chat *other;
+    assert_int_equal(mxc_chat_new(f->chat->tokenizer, text, &other, &err), MXC_OK);
+    f->chat->tokenizer = NULL;
+    mxc_chat_close(f->chat);
+    f->chat = other;
+}
+
+/* A template that leaves pictures out, or shows them twice. */
+static void places_that_do_not_match(void **state) {
+    (void)state;
+    static const struct {
+        const char *template, *message;
+    } cases[] = {
+        {"{% for m in messages %}{% if m.role == 'user' %}[{% for p in m.content %}"
+         "{{ '<|image_pad|>' if p.type == 'image' else p.text }}{% endfor %}]{% endif %}{% endfor "
+         "%}",
+         "1 places for pictures, the request has 2"},
+        {"{% for m in messages %}[{% for p in m.content %}"
+         "{{ '<|image_pad|><|image_pad|>' if p.type == 'image' else p.text }}{% endfor %}]"
+         "{% endfor %}",
+         "4 places for pictures, the request has 2"},
+        {"{% for m in messages %}{% if m.role == 'user' %}[{{ m.content }}]{% endif %}{% endfor %}",
+         "1 places for pictures, the request has 2"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f = open_model();
+        struct mxc_prompt_ids ids;
+        struct mxc_err err = {0};
+        int n = 0;
+        const struct mxc_picture_options options = {.fetch = fetch, .fetch_user = &n};
+        with_template(&f, cases[i].template);
+        enum mxc_code code = build(&f,
+                                   "[{\"role\":\"system\",\"content\":[" STAR
+                                   "]},{\"role\":\"user\",\"content\":[" CIRCLE "]}]",
+                                   &options, &ids, &err);
+        if (code != MXC_E_ARG || !strstr(err.message, cases[i].message))
+            fail_msg("%s: code %d, %s", cases[i].template, (int)code, err.message);
+        close_model(&f);
+    }
+}
+
 /* What a user types is text: it neither makes a place nor takes one. */
 static void typed_marks_are_text(void **state) {
     (void)state;
@@ -167,16 +316,6 @@ static void typed_marks_are_text(void **state) {
     fini(&ids);
     fini(&typed);
     close_model(&f);
-}
-
-/* The chat with another template. */
-static void with_template(struct fixture *f, const char *text) {
-    struct mxc_err err;
-    struct mxc_chat *other;
-    assert_int_equal(mxc_chat_new(f->chat->tokenizer, text, &other, &err), MXC_OK);
-    f->chat->tokenizer = NULL;
-    mxc_chat_close(f->chat);
-    f->chat = other;
 }
 
 static void templates_without_pictures(void **state) {
@@ -308,6 +447,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_its_place),
         cmocka_unit_test(in_order),
+        cmocka_unit_test(spellings),
+        cmocka_unit_test(in_every_role),
+        cmocka_unit_test(places_that_do_not_match),
         cmocka_unit_test(typed_marks_are_text),
         cmocka_unit_test(templates_without_pictures),
         cmocka_unit_test(refused),

@@ -392,7 +392,112 @@ static void test_fast(void **state) {
     vlm_close(&m);
 }
 
+/* ---- mllama's ragged batches */
+
+/* The indices of a tower of mllama, in the order in which its graph makes them, that say which
+ * aspect ratio a picture has. */
+enum { PRE_TILE, TILE_POSITION = 3, POST_TILE = 5, TILES = 4, PLANE = 17 };
+
+/* The picture that the reference puts where a sample of a batch has none: zeros of aspect ratio 0,
+ * its first tile counted; made from a picture of one tile. Its features. */
+static float *see_missing(const struct stage *s, const struct mxc_vision_picture *one) {
+    struct mxc_vision_picture p = *one;
+    const struct mxc_graph *g = mxc_vision_tower(s->m->vision);
+    int32_t *made[MXC_MAX_INDICES] = {NULL};
+    size_t width = (size_t)g->values[g->input].width;
+    float *rows = calloc((size_t)p.input.n_rows[0] * width, sizeof *rows);
+    assert_non_null(rows);
+    assert_int_equal(one->cost.n_tiles, 1);
+    for (int32_t i = 0; i < g->n_indices; i++) {
+        int32_t step = i == PRE_TILE || i == POST_TILE ? TILES
+                       : i == TILE_POSITION            ? TILES * PLANE
+                                                       : 0;
+        size_t n = (size_t)mxc_tower_rows(&p.input, mxc_tower_index_rows(g, i));
+        made[i] = calloc(n, sizeof *made[i]);
+        assert_non_null(made[i]);
+        for (size_t k = 0; k < n; k++) {
+            int32_t at = one->input.index[i][k];
+            made[i][k] = at < 0 ? at : at - step; /* of aspect ratio 1, the id of one tile */
+            assert_true(at < 0 || made[i][k] >= 0);
+        }
+        p.input.index[i] = made[i];
+    }
+    p.input.rows = rows;
+    float *features = see(s, &p);
+    for (int32_t i = 0; i < g->n_indices; i++)
+        free(made[i]);
+    free(rows);
+    return features;
+}
+
+/* A sample of a batch as a case of its own. */
+static void add_sample(const struct vlm *m, size_t i) {
+    const json_t *batch = json_array_get(json_object_get(m->golden, "batch_cases"), 0);
+    json_t *sample = json_deep_copy(json_array_get(json_object_get(batch, "samples"), i));
+    assert_non_null(sample);
+    json_object_set_new(sample, "name", json_string("sample"));
+    json_object_set(sample, "rendered", json_array_get(json_object_get(batch, "texts"), i));
+    json_object_set(sample, "images", json_array_get(json_object_get(batch, "images"), i));
+    assert_int_equal(json_array_append_new(json_object_get(m->golden, "cases"), sample), 0);
+}
+
+/* The reference's batch of one sample with one picture and one with two: it gives the first a
+ * second picture of nothing, and text before the first picture sees that. No request of ours gets
+ * anything from its neighbours; but with the same rows in its store, and the same masks, it gives
+ * the same. */
+static void test_ragged(void **state) {
+    (void)state;
+    struct vlm m;
+    struct stage s;
+    struct mxc_err err;
+    if (getenv("MXC_GOLDEN"))
+        skip(); /* of tests/data only */
+    vlm_open(&m, "mllama");
+    size_t n = json_array_size(json_object_get(m.golden, "cases")), count;
+    add_sample(&m, 0);
+    add_sample(&m, 1);
+    const int32_t *mask = vlm_tensor(&m, "ragged_batch.cross_attention_mask", &count);
+    assert_non_null(mask);
+    for (int level = 0; level <= (int)mxc_cpu_best(); level++) {
+        stage_open(&s, &m, (enum mxc_cpu_level)level, MXC_PRECISION_EXACT);
+        for (size_t i = 0; i < 2; i++) {
+            struct item item;
+            struct rows *rows = new_rows();
+            item_open(&s, n + i, &item);
+            const struct mxc_vision_layout *l = &item.c.layout;
+            if (i == 0) {
+                float *features = see_missing(&s, &item.c.pictures[0]);
+                need(ops->state_put(s.state, item.blocks, item.cross_tokens, TILES * PLANE,
+                                    features, (size_t)mxc_vision_tower(m.vision)->vocab, &err),
+                     &err);
+                item.cross_tokens += TILES * PLANE;
+                free(features);
+            }
+            assert_int_equal(item.cross_tokens, 2 * TILES * PLANE);
+            /* the reference's mask says of every token which tiles it sees */
+            for (int32_t row = 0; row < l->n_tokens; row++) {
+                int32_t tiles = 0;
+                for (int t = 0; t < 2 * TILES; t++)
+                    tiles += mask[(i * count / 2) + (size_t)(row * 2 * TILES + t)];
+                assert_int_equal(l->cross_range[l->n_tokens + row] - l->cross_range[row],
+                                 tiles * PLANE);
+            }
+            add_prompt(&s, rows, &item);
+            run(&s, rows, item.logits);
+            double worst = check_logits(&s, &item);
+            print_message("sample %zu, %s: %.1e\n", i,
+                          mxc_cpu_level_name((enum mxc_cpu_level)level), worst);
+            assert_true(worst <= tolerance);
+            free(rows);
+            item_close(&item);
+        }
+        stage_close(&s);
+    }
+    vlm_close(&m);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all), cmocka_unit_test(test_fast)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all), cmocka_unit_test(test_fast),
+                                       cmocka_unit_test(test_ragged)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

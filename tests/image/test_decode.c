@@ -171,6 +171,13 @@ static void limits(void **state) {
     more.max_pixels--;
     assert_int_equal(mxc_image_probe(bomb, sizeof bomb - 1, &more, &info, &err), MXC_E_LIMIT);
 
+    /* 64 megapixels unless somebody says otherwise */
+    static const char most[] = "\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\x20\0\0\0\x20\0\1\0\0\0\0....";
+    static const char above[] = "\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\x20\0\0\0\x20\1\1\0\0\0\0....";
+    assert_int_equal(mxc_image_probe(most, sizeof most - 1, NULL, &info, &err), MXC_OK);
+    assert_true(info.width == 8192 && info.height == 8192);
+    assert_int_equal(mxc_image_probe(above, sizeof above - 1, NULL, &info, &err), MXC_E_LIMIT);
+
     struct file f = data_file("rgb.png"); /* 37 x 53 */
     struct mxc_image_options exact = {.max_pixels = 37 * 53};
     assert_int_equal(mxc_image_decode(f.data, f.size, &exact, &image, &err), MXC_OK);

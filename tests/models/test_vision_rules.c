@@ -12,6 +12,38 @@
 #include <string.h>
 #include <unistd.h>
 
+/* ---- files with a setting changed */
+
+static void set(json_t *object, const char *key, const char *value) {
+    json_t *parsed = value ? json_loads(value, JSON_DECODE_ANY, NULL) : NULL;
+    if (!value) {
+        (void)json_object_del(object, key);
+        return;
+    }
+    assert_non_null(parsed);
+    assert_int_equal(json_object_set_new(object, key, parsed), 0);
+}
+
+/* Opens the model's eye with one setting of its processor changed, or (key NULL) no file at all. */
+static enum mxc_code open_with(const struct vlm *m, const char *key, const char *value,
+                               struct mxc_vision **vision, struct mxc_err *err) {
+    char dir[] = "/tmp/mxc-vision-XXXXXX", path[512];
+    json_t *object;
+    (void)snprintf(path, sizeof path, "%s/preprocessor_config.json", m->path);
+    assert_int_equal(mxc_json_load(path, 1 << 20, &object, err), MXC_OK);
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/preprocessor_config.json", dir);
+    if (key) {
+        set(object, key, value);
+        assert_int_equal(json_dump_file(object, path, 0), 0);
+    }
+    enum mxc_code code = mxc_vision_open(dir, m->config, m->weights, vision, err);
+    (void)unlink(path);
+    (void)rmdir(dir);
+    json_decref(object);
+    return code;
+}
+
 /* ---- costs and budgets */
 
 static struct mxc_vision_cost measured(const struct vlm *m, int32_t w, int32_t h,
@@ -60,6 +92,36 @@ static void costs(void **state) {
     assert_int_equal(c.n_features, 5 * 4);
     assert_int_equal(c.n_patches, 5 * 16);
     vlm_close(&m);
+}
+
+/* A file that allows more than a megapixel: that is the default all the same, and no bound. */
+static void default_budget(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *key, *value;
+    } cases[] = {{"qwen2_vl", "max_pixels", "12845056"},
+                 {"qwen2_5_vl", "max_pixels", "12845056"},
+                 {"qwen3_vl", "max_pixels", "16777216"},
+                 {"idefics3", "size", "{\"longest_edge\": 1456}"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct vlm m;
+        struct mxc_vision *vision = NULL;
+        struct mxc_vision_budget budget;
+        struct mxc_vision_cost cost, most;
+        struct mxc_err err;
+        vlm_open(&m, cases[i].name);
+        enum mxc_code code = open_with(&m, cases[i].key, cases[i].value, &vision, &err);
+        if (code)
+            fail_msg("%s: %s", cases[i].name, err.message);
+        mxc_vision_default_budget(vision, &budget);
+        assert_int_equal(budget.min_pixels, 0);
+        assert_int_equal(budget.max_pixels, 1 << 20);
+        assert_int_equal(mxc_vision_measure(vision, 4000, 3000, &budget, &cost, &err), MXC_OK);
+        assert_int_equal(mxc_vision_measure(vision, 4000, 3000, NULL, &most, &err), MXC_OK);
+        assert_true(cost.n_patches > 256 && most.n_patches > cost.n_patches);
+        mxc_vision_close(vision);
+        vlm_close(&m);
+    }
 }
 
 /* A picture nobody can see is refused, with the reason. */
@@ -256,16 +318,6 @@ struct bad {
     const char *name, *object, *key, *value, *message; /* object: NULL for the root */
 };
 
-static void set(json_t *object, const char *key, const char *value) {
-    json_t *parsed = value ? json_loads(value, JSON_DECODE_ANY, NULL) : NULL;
-    if (!value) {
-        (void)json_object_del(object, key);
-        return;
-    }
-    assert_non_null(parsed);
-    assert_int_equal(json_object_set_new(object, key, parsed), 0);
-}
-
 static void expect_refusal(const struct bad *b, bool text) {
     char path[256];
     struct mxc_config *config;
@@ -386,25 +438,11 @@ static void processor_refused(const char *name, const char *key, const char *val
     struct vlm m;
     struct mxc_vision *vision = NULL;
     struct mxc_err err;
-    char dir[] = "/tmp/mxc-vision-XXXXXX", path[512];
-    json_t *object;
     vlm_open(&m, name);
-    (void)snprintf(path, sizeof path, "%s/preprocessor_config.json", m.path);
-    assert_int_equal(mxc_json_load(path, 1 << 20, &object, &err), MXC_OK);
-    assert_non_null(mkdtemp(dir));
-    (void)snprintf(path, sizeof path, "%s/preprocessor_config.json", dir);
-    if (key) {
-        set(object, key, value);
-        assert_int_equal(json_dump_file(object, path, 0), 0);
-    }
-    enum mxc_code code = mxc_vision_open(dir, m.config, m.weights, &vision, &err);
-    assert_int_not_equal(code, MXC_OK);
+    assert_int_not_equal(open_with(&m, key, value, &vision, &err), MXC_OK);
     assert_null(vision);
     if (!strstr(err.message, message) || !strstr(err.message, "preprocessor_config.json"))
         fail_msg("%s: %s: \"%s\" says nothing of \"%s\"", name, key, err.message, message);
-    (void)unlink(path);
-    (void)rmdir(dir);
-    json_decref(object);
     vlm_close(&m);
 }
 
@@ -499,13 +537,14 @@ static void nth_allocation(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(costs),          cmocka_unit_test(refused_pictures),
-        cmocka_unit_test(marks),          cmocka_unit_test(unfinished_mark),
-        cmocka_unit_test(three_in_a_row), cmocka_unit_test(mark_texts),
-        cmocka_unit_test(digests),        cmocka_unit_test(channels_last),
-        cmocka_unit_test(bad_vision),     cmocka_unit_test(bad_text),
-        cmocka_unit_test(text_defaults),  cmocka_unit_test(processors),
-        cmocka_unit_test(no_tower),       cmocka_unit_test(nth_allocation),
+        cmocka_unit_test(costs),           cmocka_unit_test(refused_pictures),
+        cmocka_unit_test(default_budget),  cmocka_unit_test(marks),
+        cmocka_unit_test(unfinished_mark), cmocka_unit_test(three_in_a_row),
+        cmocka_unit_test(mark_texts),      cmocka_unit_test(digests),
+        cmocka_unit_test(channels_last),   cmocka_unit_test(bad_vision),
+        cmocka_unit_test(bad_text),        cmocka_unit_test(text_defaults),
+        cmocka_unit_test(processors),      cmocka_unit_test(no_tower),
+        cmocka_unit_test(nth_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -271,9 +271,9 @@ def at(values, share):
 
 
 def test_long_prompts_beside_streams():
-    """Four streams alone and beside long prompts, turn about. Their p99 should stay under three
-    times what it is alone; other programs on the machine have a say in that, so it is told, and
-    what is judged is the middle, which without a limit on prompt rows is ten times as much."""
+    """Four streams alone and beside long prompts, turn about: their p99 stays under three times
+    what it is alone. Judged where the streams alone are steady, so that other programs on the
+    machine do not decide; tests/engine/test_sched.c has the rule on a clock of its own."""
     model = demo_model()
     long = 800 if model != harness.MODEL else 500
     with Server("-t", "2", "-np", "8", "-c", "2048", "--log-format", "none", "--prompt-cache-bytes",
@@ -301,13 +301,16 @@ def test_long_prompts_beside_streams():
         for _ in range(3):
             alone += gaps(s, 4, 1.5)
             beside += gaps(s, 4, 4, long_prompts)
-        assert n, "no long prompt came to its end"
+        steady = at(alone, 0.99) < 1.6 * at(alone, 0.5)
         print(f"     {n} prompts of {long} words; inter-token ms of 4 streams")
         for share in (0.5, 0.9, 0.99):
             a, b = at(alone, share), at(beside, share)
             print(f"     p{share * 100:.0f}: alone {a:.1f}, beside them {b:.1f} ({b / a:.1f}x)")
-        if not SANITIZE:
-            assert at(beside, 0.5) < 4 * at(alone, 0.5)
+        if SANITIZE or not steady:
+            print("     not judged: the machine is not this test's alone")
+            return
+        assert n, "no long prompt came to its end"
+        assert at(beside, 0.99) < 3 * at(alone, 0.99), "long prompts hold streams up"
 
 
 if __name__ == "__main__":

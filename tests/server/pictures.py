@@ -51,6 +51,11 @@ def ask(server, url, question="What is this?", part=None, **fields):
                         "max_tokens": 40, **fields})
 
 
+def ask_text(server, question):
+    return server.post("/v1/chat/completions", {
+        "messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 4})
+
+
 def refused(reply, word, status=400):
     code, body = reply
     assert code == status and word in body["error"]["message"], reply
@@ -115,10 +120,60 @@ def test_second_question():
         _, warm = ask(s, url, "What colour is it?")
         after = s.metrics()
         cached = warm["usage"]["prompt_tokens_details"]["cached_tokens"]
-        # blocks of 16 tokens, up to the last one that the picture fills
-        assert cached >= 16, warm["usage"]
+        # whole blocks of 16 tokens, up to where the questions part: behind the picture
+        text = tokens(ask_text(s, first["question"]))
+        behind = cold["usage"]["prompt_tokens"] - text  # the picture, and what is before it
+        assert cached % 16 == 0 and cached >= behind // 16 * 16 > 0, (warm["usage"], behind)
+        assert warm["usage"]["prompt_tokens"] - cached < 16 + text, warm["usage"]
         assert after["mlxcel_image_features_hits_total"] == before["mlxcel_image_features_hits_total"] + 1
+        assert after["mlxcel_image_features_misses_total"] == before["mlxcel_image_features_misses_total"] == 1
         assert after["mlxcel_image_feature_bytes"] == before["mlxcel_image_feature_bytes"] > 0
+
+
+def test_every_place():
+    """Pictures in system and tool messages, in all that clients write for one."""
+    url = uri("01-circle.png")
+    part = {"type": "image_url", "image_url": {"url": url}}
+    call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    def chat(content, **fields):
+        return {"messages": [{"role": "user", "content": "Look."},
+                             {"role": "assistant", "content": None, "tool_calls": [call]},
+                             {"role": "tool", "tool_call_id": "call00001", "content": content}],
+                "max_tokens": 4, "temperature": 0, **fields}
+    def talk(content):
+        return {"max_tokens": 4, "temperature": 0, "messages": [
+            {"role": "user", "content": "Look."},
+            {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "toolu_1", "content": content}]}]}
+    text = {"type": "text", "text": "Seen."}
+    with Server(model=MODEL) as s:
+        bare = tokens(ask(s, url)) - tokens(ask_text(s, "What is this?"))
+        assert bare > 8
+        for tools in ({}, {"tools": [tool]}):
+            plain = tokens(s.post("/v1/chat/completions", chat([text], **tools)))
+            seen = tokens(s.post("/v1/chat/completions", chat([text, part], **tools)))
+            assert seen - plain >= bare, (seen, plain, bare)
+        system = [{"role": "system", "content": [part]}, {"role": "user", "content": "Hi"}]
+        n = tokens(s.post("/v1/chat/completions", {"messages": system, "max_tokens": 4}))
+        assert n > bare
+        encoded = url.split(",")[1]
+        image = {"type": "image", "source": {"type": "base64", "media_type": "image/png",
+                                             "data": encoded}}
+        counts = []
+        for content in ([text], [text, image]):
+            status, body = s.post("/v1/messages", talk(content))
+            assert status == 200, body
+            counts.append(sum(body["usage"][k] or 0 for k in body["usage"] if k in (
+                "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")))
+        assert counts[1] - counts[0] >= bare, (counts, bare)
+        for other in ({"type": "image_url", "image_url": url}, {"type": "image_url",
+                                                                "image_url": encoded},
+                      {"type": "input_image", "image_url": url}, image,
+                      {"type": "image", "source": {"type": "url", "url": url}}):
+            assert tokens(ask(s, "", part=other)) == tokens(ask(s, url)), other
 
 
 def test_budgets():

@@ -3,6 +3,8 @@ same request gives the same bytes alone and among others."""
 import json
 import math
 import os
+import re
+import shutil
 import threading
 
 import harness
@@ -288,6 +290,16 @@ def test_structured_output():
         assert reply["choices"][0]["message"]["content"] in ("yes", "no")
         _, reply = s.chat("x", max_tokens=40, temperature=1, grammar='root ::= "a" [b-d]+ "."')
         assert reply["choices"][0]["message"]["content"][:2] in ("ab", "ac", "ad")
+        _, reply = s.chat("x", max_tokens=40, temperature=1, seed=4, guided_regex="(ab){2,3}[0-9]")
+        assert re.fullmatch("(ab){2,3}[0-9]", reply["choices"][0]["message"]["content"]), reply
+        _, reply = s.chat("x", max_tokens=300, temperature=1, seed=4,
+                          response_format={"type": "json_object"}, logit_bias=[["}", 30]])
+        assert isinstance(json.loads(reply["choices"][0]["message"]["content"]), dict), reply
+        _, reply = s.chat("x", max_tokens=40, temperature=1, json_schema={"enum": ["red", "blue"]})
+        assert json.loads(reply["choices"][0]["message"]["content"]) in ("red", "blue"), reply
+        # what cannot be honoured is refused by its name
+        status, reply = s.chat("x", json_schema={"type": "array", "uniqueItems": True})
+        assert status == 400 and "uniqueItems" in reply["error"]["message"], reply
         for alias in ({"guided_json": schema}, {"guided_grammar": 'root ::= "a"'}):
             _, reply = s.chat("x", max_tokens=200, temperature=1, seed=1, **alias)
             assert reply["choices"][0]["message"]["content"][0] in "{a", (alias, reply)
@@ -324,17 +336,71 @@ def test_tool_calls():
         assert status == 200, reply
 
 
+def with_template(name, text):
+    """A copy of the model with more at the end of its template."""
+    folder = os.path.join(harness.tempfile.mkdtemp(), name)
+    shutil.copytree(harness.MODEL, folder, ignore=shutil.ignore_patterns("golden"))
+    with open(os.path.join(folder, "chat_template.jinja"), "a") as f:
+        f.write(text)
+    return folder
+
+
+def test_parallel_calls():
+    """Several calls in one answer, in the shape of Hermes and Qwen: whole and streamed."""
+    folder = with_template("caller", "{%- if tools %}{{ tools | tojson }}\n<tool_call>\n{%- endif %}")
+    tools = [{"type": "function", "function": {"name": name, "parameters": {
+        "type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"],
+        "additionalProperties": False}}} for name in ("weather", "time")]
+    with Server(model=folder) as s:
+        body = {"messages": [{"role": "user", "content": "x"}], "tools": tools, "seed": 2,
+                "tool_choice": "required", "max_tokens": 600, "temperature": 1,
+                "logit_bias": {"705": -8, "709": -8, "710": -8}}  # the end comes later
+        choice = s.post("/v1/chat/completions", body)[1]["choices"][0]
+        calls = choice["message"]["tool_calls"]
+        assert choice["finish_reason"] == "tool_calls" and len(calls) > 1, choice
+        assert len({c["id"] for c in calls}) == len(calls), calls
+        got = {}
+        for chunk in s.stream("/v1/chat/completions", body)[:-1]:
+            for delta in chunk["choices"][0]["delta"].get("tool_calls", []):
+                call = got.setdefault(delta["index"], {"name": "", "arguments": ""})
+                for name, text in delta["function"].items():
+                    call[name] += text
+        assert [got[i] for i in range(len(got))] == [c["function"] for c in calls], (got, calls)
+        assert all(json.loads(c["arguments"])["city"] in ("Rome", "Oslo") for c in got.values())
+        _, one = s.post("/v1/chat/completions", {**body, "parallel_tool_calls": False})
+        assert len(one["choices"][0]["message"]["tool_calls"]) == 1, one
+        _, named = s.post("/v1/chat/completions", {**body, "tool_choice": {
+            "type": "function", "function": {"name": "time"}}})
+        assert [c["function"]["name"] for c in named["choices"][0]["message"]["tool_calls"]] \
+            == ["time"], named
+        # history: arguments as text and as an object are the same prompt
+        prompts = []
+        for arguments in ('{"city": "Rome"}', {"city": "Rome"}):
+            history = [*body["messages"], {"role": "assistant", "tool_calls": [
+                {"id": "c", "type": "function",
+                 "function": {"name": "time", "arguments": arguments}}]},
+                {"role": "tool", "tool_call_id": "c", "content": "noon"}]
+            status, reply = s.post("/v1/chat/completions", {
+                "messages": history, "tools": tools, "tool_choice": "none", "max_tokens": 2})
+            assert status == 200, reply
+            prompts.append(reply["usage"]["prompt_tokens"])
+        assert prompts[0] == prompts[1], prompts
+        for wrong in ({"role": "tool", "content": "noon"}, {"role": "assistant", "tool_calls": [{}]},
+                      {"role": "assistant", "tool_calls": [{"type": "function", "function": {
+                          "name": "time", "arguments": "{"}}]}):
+            status, reply = s.post("/v1/chat/completions", {
+                "messages": [*body["messages"], wrong], "tools": tools, "max_tokens": 2})
+            assert status == 400 and reply["error"]["message"].startswith("messages[1]"), reply
+    shutil.rmtree(os.path.dirname(folder))
+
+
 def test_reasoning():
     """A template that opens a thought: what comes is reasoning_content until it is closed."""
-    import shutil
-    folder = os.path.join(harness.tempfile.mkdtemp(), "thinker")
-    shutil.copytree(harness.MODEL, folder, ignore=shutil.ignore_patterns("golden"))
-    path = os.path.join(folder, "chat_template.jinja")
-    with open(path, "a") as f:
-        f.write("{%- if add_generation_prompt %}"
-                "{%- if enable_thinking is defined and enable_thinking is false %}"
-                "{{- '<think>\\n\\n</think>\\n\\n' }}{%- else %}{{- '<think>\\n' }}{%- endif %}"
-                "{%- endif %}")
+    folder = with_template(
+        "thinker", "{%- if add_generation_prompt %}"
+        "{%- if enable_thinking is defined and enable_thinking is false %}"
+        "{{- '<think>\\n\\n</think>\\n\\n' }}{%- else %}{{- '<think>\\n' }}{%- endif %}"
+        "{%- endif %}")
     body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 16, "temperature": 0}
     with Server(model=folder) as s:
         assert json.loads(s.get("/v1/models")[2])["data"][0]["reasoning"] is True
@@ -439,6 +505,43 @@ def test_surface_is_true():
                  if f["environment"]]
     for names in (flags, variables):
         assert len(set(names)) == len(names), [n for n in names if names.count(n) > 1]
+
+
+def serve_ends(variables):
+    """What `serve` says when it ends at once with 2."""
+    done = harness.subprocess.run([harness.PROGRAM, "serve", "/no/model"], capture_output=True,
+                                  text=True, timeout=60, env={**os.environ, **variables})
+    assert done.returncode == 2, (variables, done.returncode, done.stderr)
+    return done.stderr
+
+
+def test_flags_do_something():
+    """The value of every flag is used; every variable is read; what is always so cannot be
+    switched off in silence."""
+    with open(os.path.join(harness.SOURCE, "src", "server", "surface.def"), encoding="utf-8") as f:
+        listed = re.findall(r'^MXC_FLAG\(\s*(\w+),\s*((?:"[^"]*"\s*)+),\s*("[^"]*"|NULL),\s*'
+                            r'("[^"]*"|NULL),\s*(\w+),', f.read(), flags=re.M)
+    with open(os.path.join(harness.SOURCE, "src", "cli", "serve.c"), encoding="utf-8") as f:
+        code = f.read().split("struct serve {")[1]
+    assert len(listed) > 70
+    off = {"always": None, "metrics": "--no-metrics", "slots": "--no-slots"}
+    for kind, names, _, environment, member in listed:
+        if kind != "HEADING" and member not in off:
+            assert re.search(r"(->|\.)" + member + r"\b", code), (names, member)
+        if environment == "NULL":
+            continue
+        name = environment.strip('"')
+        if kind in ("INT", "REAL", "FLAG"):
+            shown = serve_ends({name: "nonsense"})
+            assert name in shown or re.search(r"--[\w-]+", names).group() in shown, shown
+        if member == "always":
+            assert name in serve_ends({name: "0"}), name
+    with Server(env={"LLAMA_ARG_ENDPOINT_METRICS": "0", "LLAMA_ARG_ENDPOINT_SLOTS": "off"}) as s:
+        assert [s.get(path)[0] for path in ("/metrics", "/slots", "/props")] == [501, 501, 200]
+    with Server("--cors-origins", "https://a.org,https://b.org", "--sse-ping-interval", "0") as s:
+        for origin in ("https://a.org", "https://b.org"):
+            allowed = s.get("/health", {"Origin": origin})[1]["access-control-allow-origin"]
+            assert allowed == origin, allowed
 
 
 def test_openapi():

@@ -1,11 +1,16 @@
-"""What a server tells about models on the OpenXLA backend where nothing can run on a device: which
-of them see, and why not. MXC_XLA is the build: none, seam (no device runtime) or device.
+"""What a server tells about models on the OpenXLA backend: which of them see, and why not, where
+nothing can run on a device; and what becomes of it when the device is lost. MXC_XLA is the build:
+none, seam (no device runtime) or device.
 """
+import base64
 import json
 import os
+import subprocess
 import tempfile
+import threading
 
-from harness import DATA, Server, run, until
+from harness import (DATA, PATIENCE, PROGRAM, SHAPES, Server, events, long_request, run, temporary,
+                     until)
 
 BUILD = os.environ["MXC_XLA"]
 GOLDEN = os.path.join(DATA, "golden")
@@ -64,12 +69,98 @@ def test_without_the_runtime_text_only_and_cannot_are_two_things():
 def test_a_policy_that_is_none_ends_it_before_it_is_ready():
     if BUILD == "none":
         return
-    with Server("--backend", "xla", "--xla-vision-backend", "tpu", model=paths("llama"),
-                wait=False, env=CLEAN, expect_exit=1) as s:
-        until(lambda: s.process.poll() is not None, "the server ends")
-        assert any("OpenXLA image preprocessor load failed: MLXCEL_XLA_VISION_BACKEND: \"tpu\" "
-                   "must be auto, host, device or iree" in line for line in s.errors), s.errors
-        assert not any(": ready" in line for line in s.lines), s.lines
+    done = subprocess.run(
+        [PROGRAM, "serve", *paths("llama"), "--port", "0", "--backend", "xla",
+         "--xla-vision-backend", "tpu"], env={**os.environ, **CLEAN}, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 1, done
+    assert ("OpenXLA image preprocessor load failed: MLXCEL_XLA_VISION_BACKEND: \"tpu\" must be auto, "
+            "host, device or iree") in done.stderr, done.stderr
+    assert ": ready" not in done.stdout, done.stdout
+
+
+# ---- on the plugin of the tests, which computes nothing and can lose its device
+
+
+def report(path):
+    with open(path, encoding="utf-8") as f:
+        words = f.read().split()
+    return {words[i]: int(words[i + 1]) for i in range(0, 8, 2)}
+
+
+def test_a_device_that_is_lost_in_the_middle_of_a_batch():
+    if BUILD != "device":
+        return
+    ends, path = {}, temporary()
+    env = {**CLEAN, "MXC_FAKE_LOSE_AFTER": "80", "MXC_FAKE_REPORT": path}
+    with Server("--backend", "xla", "--xla-plugin", os.environ["MXC_FAKE_PLUGIN"], "-np", "3",
+                model=paths("llama"), env=env) as s:
+        assert s.get("/health")[0] == 200
+
+        def one(i):
+            body = long_request(messages=[{"role": "user", "content": f"{i} go on"}],
+                                temperature=0, stream=i % 2 == 0)
+            ends[i] = s.request("POST", "/v1/chat/completions", body)
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        # a terminal error for every one of them: of three that ran and three that waited
+        said = "the device was lost: UNAVAILABLE: the fake device was lost"
+        for i, (status, _, text) in ends.items():
+            if i % 2 == 0 and status == 200:
+                last = [e for e in events(text) if e != "[DONE]"][-1]
+                assert said in last["error"]["message"], (i, last)
+                assert last["error"]["type"] == "server_error", last
+            else:
+                body = json.loads(text)
+                assert status in (500, 503) and said in body["error"]["message"], (i, status, body)
+        assert any(status == 500 for status, _, _ in ends.values()), ends
+        # the server says so
+        status, _, text = s.get("/health")
+        body = json.loads(text)
+        assert status == 503, (status, body)
+        assert body["error"]["message"].startswith(
+            '"llama" cannot be served any more: XLA: running '), body
+        assert said in body["error"]["message"], body
+        model = models(s)["llama"]
+        assert model["status"] == "unavailable" and said in model["error"], model
+        status, body = s.chat(max_tokens=2)
+        assert status == 503 and said in body["error"]["message"], (status, body)
+        until(lambda: any("model llama: lost, it cannot be served any more: XLA: " in x
+                          for x in s.errors), "it is said on the terminal")
+        until(s.idle, "nothing is left running")
+    found = report(path)
+    os.unlink(path)
+    assert found == {"executions": 80, "calls_when_lost": 0, "live": 0, "bad": 0}, found
+
+
+def test_a_picture_runs_on_the_device_that_counts():
+    if BUILD != "device":
+        return
+    runs = {}
+    picture = os.path.join(SHAPES, "examples", "05-four.webp")
+    with open(picture, "rb") as f:
+        uri = "data:image/webp;base64," + base64.b64encode(f.read()).decode()
+    for policy in ("host", "device"):
+        path = temporary()
+        with Server("--backend", "xla", "--xla-plugin", os.environ["MXC_FAKE_PLUGIN"],
+                    "--xla-vision-backend", policy, "--alias", "shapes", model=SHAPES,
+                    env={**CLEAN, "MXC_FAKE_REPORT": path}) as s:
+            assert models(s)["shapes"]["vision"] == "supported"
+            content = [{"type": "image_url", "image_url": {"url": uri}},
+                       {"type": "text", "text": "What is this?"}]
+            status, body = s.post("/v1/chat/completions", {
+                "messages": [{"role": "user", "content": content}], "temperature": 0,
+                "ignore_eos": True, "max_tokens": 3})
+            assert status == 200 and body["usage"]["completion_tokens"] == 3, (status, body)
+        runs[policy] = report(path)
+        os.unlink(path)
+    for found in runs.values():
+        assert (found["live"], found["bad"]) == (0, 0), runs
+    # what the tower adds, on the device only
+    assert runs["device"]["executions"] > runs["host"]["executions"] >= 3, runs
 
 
 run(globals())

@@ -691,6 +691,21 @@ void fake_plugin_reset(void) {
                                  .lose_after = lose ? strtoull(lose, NULL, 10) : 0};
 }
 
+/* In a program that is no test, one line to the file MXC_FAKE_REPORT when it ends. */
+__attribute__((destructor)) static void report(void) {
+    const char *path = getenv("MXC_FAKE_REPORT");
+    FILE *f = path ? fopen(path, "w") : NULL;
+    if (!f)
+        return;
+    (void)fprintf(f, "executions %d calls_when_lost %d live %d bad %d %s\n", (int)state.executions,
+                  (int)state.calls_when_lost,
+                  (int)(state.live_errors + state.live_events + state.live_buffers +
+                        state.live_executables + state.live_loaded + state.live_serialized +
+                        state.live_clients),
+                  (int)state.n_bad, state.bad);
+    (void)fclose(f);
+}
+
 const struct pjrt_api *GetPjrtApi(void) {
     static struct pjrt_api api;
     if (!state.platform)

@@ -4,7 +4,9 @@
  * keep what was in it. It counts and checks how it is used, and fails where a test wants it to. A
  * test reaches the control by mxc_fake_plugin_open (fake_control.c): the same one that the client
  * under test uses, as a library is loaded once in a process. Reset it first; reset at the end tells
- * what was left over. One thread at a time. */
+ * what was left over. One thread at a time.
+ * In another program: the device is lost after MXC_FAKE_LOSE_AFTER runs, and the file
+ * MXC_FAKE_REPORT gets a line of counts at the end. */
 #ifndef MXC_TESTS_FAKE_PLUGIN_H
 #define MXC_TESTS_FAKE_PLUGIN_H
 

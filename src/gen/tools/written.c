@@ -88,46 +88,95 @@ static bool move_calls(const struct mxc_tool_shape *shape, json_t *message) {
     return ok;
 }
 
-static void write_response(const json_t *message, struct mxc_buf *text) {
-    const json_t *content = json_object_get(message, "content"), *part;
+/* Answers that follow each other. While there are pictures among them: parts, then text. */
+struct responses {
+    struct mxc_buf text;
+    json_t *parts; /* NULL: text only */
+};
+
+/* The text so far becomes a part. */
+static bool cut_text(struct responses *r) {
+    bool ok = !r->text.failed;
+    if (!r->parts)
+        r->parts = json_array();
+    if (ok && r->text.length)
+        ok = !json_array_append_new(r->parts, json_pack("{s:s,s:s%}", "type", "text", "text",
+                                                        mxc_buf_text(&r->text), r->text.length));
+    mxc_buf_clear(&r->text);
+    return ok && r->parts;
+}
+
+static bool add_response(struct responses *r, const json_t *message) {
+    json_t *content = json_object_get(message, "content"), *part;
     size_t i;
-    (void)mxc_buf_puts(text, "<tool_response>\n");
-    (void)mxc_buf_append(text, json_string_value(content), json_string_length(content));
+    bool ok = true;
+    if (r->text.length)
+        (void)mxc_buf_putc(&r->text, '\n');
+    (void)mxc_buf_puts(&r->text, "<tool_response>\n");
+    (void)mxc_buf_append(&r->text, json_string_value(content), json_string_length(content));
     json_array_foreach(content, i, part) {
         const json_t *value = json_object_get(part, "text");
-        (void)mxc_buf_append(text, json_string_value(value), json_string_length(value));
+        if (json_is_string(value))
+            (void)mxc_buf_append(&r->text, json_string_value(value), json_string_length(value));
+        else
+            ok = ok && cut_text(r) && !json_array_append(r->parts, part);
     }
-    (void)mxc_buf_puts(text, "\n</tool_response>");
+    (void)mxc_buf_puts(&r->text, "\n</tool_response>");
+    return ok;
+}
+
+/* The answers before a user message's own content. */
+static bool join_responses(struct responses *r, json_t *message) {
+    json_t *content = json_object_get(message, "content");
+    if (!r->parts)
+        return add_text(message, &r->text, false);
+    if (!cut_text(r))
+        return false;
+    if (json_is_array(content)
+            ? json_array_extend(r->parts, content)
+            : json_string_length(content) &&
+                  json_array_append_new(r->parts,
+                                        json_pack("{s:s,s:O}", "type", "text", "text", content)))
+        return false;
+    return !json_object_set(message, "content", r->parts);
+}
+
+/* The same as a message of their own. */
+static bool put_responses(struct responses *r, json_t *out) {
+    if (r->text.failed || (r->parts && !cut_text(r)))
+        return false;
+    json_t *message = r->parts ? json_pack("{s:s,s:O}", "role", "user", "content", r->parts)
+                               : json_pack("{s:s,s:s%}", "role", "user", "content",
+                                           mxc_buf_text(&r->text), r->text.length);
+    return !json_array_append_new(out, message);
 }
 
 /* Runs of tool messages as one user message each; a user message that follows joins them, because
  * many such templates insist on turns. */
 static bool move_responses(const json_t *messages, json_t *out) {
     size_t i, n = json_array_size(messages);
-    struct mxc_buf text;
+    struct responses r = {.parts = NULL};
     bool ok = true;
-    mxc_buf_init(&text, MAX_BYTES);
+    mxc_buf_init(&r.text, MAX_BYTES);
     for (i = 0; ok && i <= n; i++) {
         json_t *message = json_array_get(messages, i);
         const char *role = json_string_value(json_object_get(message, "role"));
         if (role && !strcmp(role, "tool")) {
-            if (text.length)
-                (void)mxc_buf_putc(&text, '\n');
-            write_response(message, &text);
+            ok = add_response(&r, message);
             continue;
         }
-        if (text.length && role && !strcmp(role, "user")) {
-            ok = add_text(message, &text, false);
-        } else if (text.length || text.failed) {
-            ok = !text.failed &&
-                 !json_array_append_new(out, json_pack("{s:s,s:s%}", "role", "user", "content",
-                                                       mxc_buf_text(&text), text.length));
-        }
-        mxc_buf_clear(&text);
+        if (r.text.length && role && !strcmp(role, "user"))
+            ok = join_responses(&r, message);
+        else if (r.text.length || r.text.failed)
+            ok = put_responses(&r, out);
+        mxc_buf_clear(&r.text);
+        json_decref(r.parts);
+        r.parts = NULL;
         if (message)
             ok = ok && !json_array_append(out, message);
     }
-    mxc_buf_fini(&text);
+    json_decref(r.parts);
+    mxc_buf_fini(&r.text);
     return ok;
 }
 

@@ -2,8 +2,8 @@
 (stub.py), and against the real program with a tiny model.
 
 Environment: MXC_SOURCE, MXC_TEST_DATA, MXC_PROGRAM (without it the real server is left out);
-MXC_SCREENSHOTS: a folder, where page-desktop.png and page-phone.png are written, with answers of
-MXC_SCREENSHOT_MODEL when that is set, and page-picture.png.
+MXC_SCREENSHOTS: a folder that keeps the screenshots (page-desktop.png, page-phone.png, with answers
+of MXC_SCREENSHOT_MODEL when that is set, and page-picture.png).
 Arguments: the names of checks; none: all of them.
 """
 import json
@@ -43,6 +43,11 @@ def send(page, text, wait=True):
 
 def module(name):
     return f"import(new URL('{name}', document.querySelector('script').src))"
+
+
+def stored(page):
+    """Waits until what was saved before is in the browser's storage: transactions keep their order."""
+    return page.js(f"{module('store.js')}.then((m) => m.Store.open(() => {{}})).then((s) => s.heads.size)")
 
 
 def action(name, where=LAST):
@@ -438,6 +443,7 @@ def test_reasoning_tools_progress():
         assert page.text(".call summary") == "Tool call: weather"
         assert page.text(".call pre") == '{\n  "city": "<b>Bern</b>"\n}'
         assert page.js("document.getElementById('input').placeholder") == "Result of weather"
+        page.click("#input")
         page.type("7 C")
         page.key("Enter")
         page.wait("document.getElementById('input').placeholder === 'Result of time'")
@@ -508,7 +514,7 @@ def test_keeping():
         send(page, "A third", wait=False)
         page.wait(f"document.querySelector('{LAST} .markdown:not(.reasoning *)').textContent.length > 20")
         page.js("window.dispatchEvent(new Event('pagehide'))")
-        page.wait("new Promise((r) => setTimeout(() => r(1), 100))")
+        assert stored(page) == 2
         page.reload()
         titles = "[...document.querySelectorAll('.conversation')].map((b) => b.textContent)"
         assert page.js(titles) == ["And <i>that</i>", "Remember this"]
@@ -582,6 +588,7 @@ def test_models_and_defaults():
             page.click("#settings-form button[type=submit]")
         send(page, "Two")
         assert [b["model"] for b in s.bodies] == ["small", "large"]
+        assert stored(page) == 2
         page.reload()
         assert page.js("document.getElementById('model').value") == "large"
         send(page, "Three")
@@ -908,6 +915,7 @@ def test_real_pictures():
                             ".map((i) => i.complete && i.naturalWidth > 0)")
             assert shown == [True] * len(example["images"]), shown
         # what was sent is still there after a reload, and a second question sees the picture
+        stored(page)
         page.reload()
         page.wait("document.querySelector('.conversation')")
         page.click(".conversation")
@@ -930,28 +938,34 @@ def test_real_pictures():
         page.complaints.clear()
 
 
-def test_screenshots():
-    """With MXC_SCREENSHOT_MODEL the real server's answer, else the stub's; picture chat by the
-    model that comes along."""
-    folder, model = os.environ.get("MXC_SCREENSHOTS"), os.environ.get("MXC_SCREENSHOT_MODEL")
-    if not folder:
-        return
+SCREENS = {"page-desktop.png": (1200, 800), "page-phone.png": (360, 720), "page-picture.png": (900, 860)}
 
+
+def screenshots(folder, model):
+    """With a model the real server's answer, else the stub's; picture chat by the model that comes
+    along."""
     def answer(body):
         yield chunk(content=RICH)
         yield from end("stop", 143, 41.26)
 
+    def settle(page, name):
+        page.wait("new Promise((r) => setTimeout(() => r(1), 300))")
+        page.picture(os.path.join(folder, name))
+
+    def set_up(page):
+        page.js("document.getElementById('settings-open').click()")
+        page.js("document.getElementById('set-temperature').value = '0'")
+        page.js("document.getElementById('set-max_tokens').value = '400'")
+        page.click("#settings-form button[type=submit]")
+
     def pictures(url):
-        for name, width, height, dark in (("desktop", 1200, 800, False), ("phone", 360, 720, True)):
+        for name, dark in (("page-desktop.png", False), ("page-phone.png", True)):
+            width, height = SCREENS[name]
             with BROWSER.page(url, width=width, height=height, dark=dark) as page:
-                page.js("document.getElementById('settings-open').click()")
-                page.js("document.getElementById('set-temperature').value = '0'")
-                page.js("document.getElementById('set-max_tokens').value = '400'")
-                page.click("#settings-form button[type=submit]")
+                set_up(page)
                 send(page, QUESTION)
                 page.js("document.getElementById('scroll').scrollTop = 0")
-                page.wait("new Promise((r) => setTimeout(() => r(1), 300))")
-                assert page.picture(os.path.join(folder, f"page-{name}.png")) < 200_000
+                settle(page, name)
     if model:
         from harness import Server
         with Server("--alias", "SmolLM2-135M-Instruct", model=model) as s:
@@ -961,14 +975,35 @@ def test_screenshots():
             pictures(s.url)
     if os.environ.get("MXC_PROGRAM"):
         from harness import Server
-        with Server(model=SHAPES) as s, BROWSER.page(s.url, width=900, height=860) as page:
-            page.js("document.getElementById('settings-open').click()")
-            page.js("document.getElementById('set-temperature').value = '0'")
-            page.click("#settings-form button[type=submit]")
+        width, height = SCREENS["page-picture.png"]
+        with Server(model=SHAPES) as s, BROWSER.page(s.url, width=width, height=height) as page:
+            set_up(page)
             ask_about(page, ["05-four.webp"], "Describe the image.")
             ask_about(page, [], "How many shapes are there?")
-            page.wait("new Promise((r) => setTimeout(() => r(1), 300))")
-            assert page.picture(os.path.join(folder, "page-picture.png")) < 200_000
+            settle(page, "page-picture.png")
+
+
+def size_of(path):
+    with open(path, "rb") as f:
+        head = f.read(24)
+    assert head[:8] == b"\x89PNG\r\n\x1a\n", path
+    return struct.unpack(">II", head[16:])
+
+
+def test_screenshots():
+    """The pictures of docs/ can be taken at any time, and the ones there are such."""
+    folder = os.environ.get("MXC_SCREENSHOTS")
+    with tempfile.TemporaryDirectory() as place:
+        screenshots(folder or place, os.environ.get("MXC_SCREENSHOT_MODEL"))
+        for name in os.listdir(folder or place):
+            if name in SCREENS:
+                path = os.path.join(folder or place, name)
+                assert size_of(path) == SCREENS[name] and 8_000 < os.path.getsize(path) < 200_000, name
+    docs = os.path.join(os.environ["MXC_SOURCE"], "docs")
+    with open(os.path.join(docs, "server.md"), encoding="utf-8") as f:
+        text = f.read()
+    for name, size in SCREENS.items():
+        assert size_of(os.path.join(docs, name)) == size and name in text, name
 
 
 def main():
