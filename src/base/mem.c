@@ -102,6 +102,12 @@ void *mxc_mem_aligned(size_t align, size_t bytes, bool huge) {
     return base + skip;
 }
 
+void mxc_mem_make_huge(void *ptr, size_t bytes) {
+    size_t n = round_up(bytes, 4096);
+    if (n)
+        (void)madvise(ptr, n, MADV_HUGEPAGE);
+}
+
 void mxc_mem_free_aligned(void *ptr, size_t bytes) {
     if (ptr)
         munmap(ptr, round_up(bytes ? bytes : 1, 4096));

@@ -17,6 +17,8 @@ char *mxc_mem_strdup(const char *text);
 /* Large buffers: align is a power of two >= 8; huge asks for transparent huge pages (zeroed).
  * Release with mxc_mem_free_aligned. */
 void *mxc_mem_aligned(size_t align, size_t bytes, bool huge);
+/* Asks for huge pages later, for what is not touched yet; align was 2 MiB or more. */
+void mxc_mem_make_huge(void *ptr, size_t bytes);
 void mxc_mem_free_aligned(void *ptr, size_t bytes);
 
 /* Tests: the n-th call from now (1 = the next) and all later ones fail; 0 switches it off. */

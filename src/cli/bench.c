@@ -3,8 +3,8 @@
  * reached.
  * In: the command line and a model. Out: a Markdown table, row by row, or one JSON array at the
  * end.
- * A model is opened anew for each number of threads, since its team is fixed at opening. Every case
- * has one warm-up run that is not counted; mean and sample deviation are of the others. */
+ * A model is opened anew for each backend and number of threads, which are fixed at opening. Every
+ * case has one warm-up run that is not counted; mean and sample deviation are of the others. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
 
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_VALUES = 16, MAX_REPEATS = 100 };
+enum { MAX_VALUES = 16, MAX_REPEATS = 100, MAX_BACKENDS = 4 };
 
 struct values {
     int64_t items[MAX_VALUES];
@@ -28,7 +28,7 @@ struct values {
 
 struct bench {
     struct mxc_model_args model;
-    const char *prompts, *gens, *batches, *threads, *depths;
+    const char *prompts, *gens, *batches, *threads, *depths, *backend;
     int64_t repeats;
     bool json, limits, headed;
     const char *name;
@@ -39,6 +39,7 @@ struct row {
     const struct mlxcel_model_info *info;
     const struct mxc_limits_report *limits; /* NULL: not measured */
     struct mlxcel_bench bench;
+    const char *backend;
     int64_t threads, n;
     double rates[MAX_REPEATS]; /* [n] tokens per second */
     double mean, deviation;
@@ -106,10 +107,10 @@ static double share(const struct row *row, const char **bound) {
 }
 
 static void print_head(void) {
-    (void)printf("| %-10s | %-16s | %9s | %7s | %12s | %17s |\n"
-                 "| ---------- | ---------------- | --------: | ------: | -----------: | "
+    (void)printf("| %-10s | %-16s | %9s | %-7s | %7s | %12s | %17s |\n"
+                 "| ---------- | ---------------- | --------: | ------- | ------: | -----------: | "
                  "----------------: |\n",
-                 "model", "quantisation", "size", "threads", "test", "tokens/s");
+                 "model", "quantisation", "size", "backend", "threads", "test", "tokens/s");
 }
 
 static void print_row(const struct row *row) {
@@ -119,21 +120,22 @@ static void print_row(const struct row *row) {
     double s = share(row, &bound);
     if (s > 0)
         (void)snprintf(reached, sizeof reached, "%.0f %% of %s", 100 * s, bound);
-    (void)printf("| %-10s | %-16s | %9s | %7lld | %12s | %9.2f ± %.2f |%s%s\n", row->info->family,
-                 row->info->quantisation, mxc_term_size(row->info->file_bytes, size),
-                 (long long)row->threads, name, row->mean, row->deviation, *reached ? " " : "",
-                 reached);
+    (void)printf("| %-10s | %-16s | %9s | %-7s | %7lld | %12s | %9.2f ± %.2f |%s%s\n",
+                 row->info->family, row->info->quantisation,
+                 mxc_term_size(row->info->file_bytes, size), row->backend, (long long)row->threads,
+                 name, row->mean, row->deviation, *reached ? " " : "", reached);
     (void)fflush(stdout);
 }
 
 static json_t *row_json(const struct row *row) {
-    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:s, s:I, s:i, s:i, s:i, s:i, s:f, s:f}", "family",
-                          row->info->family, "quantisation", row->info->quantisation, "model_size",
-                          (json_int_t)row->info->file_bytes, "model_n_params",
-                          (json_int_t)row->info->parameters, "plan", row->info->plan, "n_threads",
-                          (json_int_t)row->threads, "n_prompt", row->bench.n_prompt, "n_gen",
-                          row->bench.n_gen, "n_depth", row->bench.n_depth, "n_batch",
-                          row->bench.n_sequences, "avg_ts", row->mean, "stddev_ts", row->deviation);
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:s, s:I, s:i, s:i, s:i, s:i, s:f, s:f}", "family",
+                  row->info->family, "backend", row->backend, "quantisation",
+                  row->info->quantisation, "model_size", (json_int_t)row->info->file_bytes,
+                  "model_n_params", (json_int_t)row->info->parameters, "plan", row->info->plan,
+                  "n_threads", (json_int_t)row->threads, "n_prompt", row->bench.n_prompt, "n_gen",
+                  row->bench.n_gen, "n_depth", row->bench.n_depth, "n_batch",
+                  row->bench.n_sequences, "avg_ts", row->mean, "stddev_ts", row->deviation);
     json_t *samples = json_array();
     const char *bound;
     for (int64_t i = 0; samples && i < row->n; i++)
@@ -157,7 +159,8 @@ static int run_case(struct bench *b, struct mlxcel_model *model,
     if (n > info.context)
         return mxc_term_error("%lld tokens do not fit the model's context of %lld", (long long)n,
                               (long long)info.context);
-    struct row row = {.info = &info, .limits = limits, .bench = *test, .threads = threads};
+    struct row row = {
+        .info = &info, .limits = limits, .bench = *test, .backend = b->backend, .threads = threads};
     int status = measure(model, b->repeats, &row);
     if (status)
         return status;
@@ -181,6 +184,7 @@ static int run_model(struct bench *b, int64_t threads, const struct values *prom
     if (status)
         return status;
     options.threads = (int)threads;
+    options.backend = b->backend;
     for (size_t i = 0; i < batches->n; i++)
         if (batches->items[i] > options.max_sequences)
             options.max_sequences = (int)batches->items[i];
@@ -213,6 +217,23 @@ static int run_model(struct bench *b, int64_t threads, const struct values *prom
     return status;
 }
 
+/* "cpu,xla"; NULL: what the environment says. Returns their number, 0: none or too long a list. */
+static size_t parse_backends(const char *text, char out[MAX_BACKENDS][16]) {
+    size_t n = 0;
+    const char *usual = getenv("MLXCEL_BACKEND");
+    if (!text)
+        text = usual && *usual ? usual : "cpu";
+    for (;; text++) {
+        size_t length = strcspn(text, ",");
+        if (!length || length >= sizeof out[0] || n == MAX_BACKENDS)
+            return 0;
+        (void)snprintf(out[n++], sizeof out[0], "%.*s", (int)length, text);
+        text += length;
+        if (!*text)
+            return n;
+    }
+}
+
 static int run_all(struct bench *b) {
     struct values prompts, gens, batches, threads, depths;
     if (!parse_values(b->prompts, 0, 1 << 20, &prompts) ||
@@ -222,9 +243,16 @@ static int run_all(struct bench *b) {
         return mxc_term_usage("bench", "-p, -n, -np, -t and -d take comma-separated numbers");
     if (!(b->results = json_array()))
         return mxc_term_error("out of memory");
+    char backends[MAX_BACKENDS][16];
+    size_t n = parse_backends(b->model.backend, backends);
+    if (!n)
+        return mxc_term_usage("bench", "--backend takes comma-separated names");
     int status = 0;
-    for (size_t i = 0; !status && i < threads.n; i++)
-        status = run_model(b, threads.items[i], &prompts, &gens, &batches, &depths);
+    for (size_t k = 0; !status && k < n; k++) {
+        b->backend = backends[k];
+        for (size_t i = 0; !status && i < threads.n; i++)
+            status = run_model(b, threads.items[i], &prompts, &gens, &batches, &depths);
+    }
     if (!status && b->json)
         return mxc_term_put_json(b->results);
     json_decref(b->results);

@@ -6,7 +6,7 @@
 
 struct mxc_model_args {
     const char *models_dir, *backend, *precision, *cpu;
-    const char *xla_plugin, *xla_precision, *xla_capacity, *xla_vision; /* of --backend xla */
+    const char *xla_plugin, *xla_precision, *xla_capacity, *xla_vision, *tp_size; /* of xla */
     int64_t threads, context, max_sequences, max_chunk;
     bool force, verbose;
 };
@@ -35,6 +35,14 @@ struct mxc_model_args {
          "N",                                                                                      \
          "xla: tokens of a sequence, prompt and answer (default MLXCEL_XLA_CONTEXT_CAPACITY)",     \
          &(m)->xla_capacity,                                                                       \
+         0,                                                                                        \
+         0,                                                                                        \
+         NULL},                                                                                    \
+        {MXC_ARG_TEXT,                                                                             \
+         "--tp-size",                                                                              \
+         "N",                                                                                      \
+         "xla: devices that share the model (default MLXCEL_TP_SIZE, else 1)",                     \
+         &(m)->tp_size,                                                                            \
          0,                                                                                        \
          0,                                                                                        \
          NULL},                                                                                    \

@@ -112,6 +112,7 @@ static enum mxc_code open_backend(const struct mxc_load_options *options,
     if (!code && is_xla(*ops) && !(code = mxc_xla_given_read(&options->xla, &settings, err)))
         backend_options.xla = (struct mxc_xla_options){.plugin = options->xla.plugin,
                                                        .cache_dir = options->xla.cache_dir,
+                                                       .n_devices = settings.devices,
                                                        .precision = settings.precision};
     return code ? code : (*ops)->open(&backend_options, backend, err);
 }
@@ -503,11 +504,14 @@ enum mxc_code mxc_model_blocks(const struct mxc_model *model, int32_t context, i
         if (model->options.force || (least > budget_bytes && least <= available))
             budget_bytes = least > budget_bytes ? least : budget_bytes;
     }
-    if (least > budget_bytes)
+    if (least > budget_bytes) {
+        int shift = budget_bytes >> 20 < 16 ? 10 : 20;
         return mxc_err_set(err, MXC_E_LIMIT,
-                           "KV for %lld tokens takes %llu MiB; %llu MiB may be used",
-                           (long long)low, (unsigned long long)(least >> 20),
-                           (unsigned long long)(budget_bytes >> 20));
+                           "KV for %lld tokens takes %llu %s; %llu %s may be used", (long long)low,
+                           (unsigned long long)(least >> shift), shift == 10 ? "KiB" : "MiB",
+                           (unsigned long long)(budget_bytes >> shift),
+                           shift == 10 ? "KiB" : "MiB");
+    }
     while (low < high) { /* the most tokens that fit */
         int64_t mid = low + (high - low + 1) / 2;
         blocks_for_tokens(model, context, n_sequences, mid, blocks);

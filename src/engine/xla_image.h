@@ -1,43 +1,7 @@
 /* The image side of an OpenXLA session: what such a session can do with pictures is decided here,
- * once, from the checkpoint, the policy and the build. This comment is the contract; the test
- * tests/engine/test_xla_image.c pins every row of it, in all three builds.
- *
- *  checkpoint                    policy         device   result
- *                                               runtime
- *  any                           another word   any      MXC_E_CONFIG: must be auto, host, device
- * or iree config.json missing or bad    any            any      the file's own error, which names
- * it text only (llama, a GGUF)     any            any      OK, NULL: MXC_XLA_IMAGE_TEXT_ONLY a
- * vision family that is not   any            any      OK, NULL: MXC_XLA_IMAGE_NOT_QUALIFIED
- *  qualified for OpenXLA
- *  llava whose tower or          any            any      OK, NULL: MXC_XLA_IMAGE_MISMATCH
- *  projector is another pair
- *  llava                         device, iree   no       MXC_E_CONFIG: names the policy, the
- * missing feature, and how to rebuild llava                         auto, host     no       OK,
- * tower on the host llava                         host           yes      OK, tower on the host
- *  llava                         auto           yes      OK, tower on the device, may fall back
- *  llava                         device, iree   yes      OK, tower on the device, never falls back
- *  qwen2_vl                      any            no       MXC_E_CONFIG: the image path needs the
- *                                                        device runtime, how to rebuild; under host
- *                                                        also: the session itself could not run
- *  qwen2_vl                      host           yes      OK, tower on the host
- *  qwen2_vl                      auto           yes      OK, tower on the device, may fall back
- *  qwen2_vl                      device, iree   yes      OK, tower on the device, never falls back
- *  qwen2_5_vl, qwen3_vl, mllama, gemma3, idefics3        as qwen2_vl
- *  a qualified family with one   any            any      MXC_E_CONFIG, or the format error: names
- *  of the results "OK, tower":                           file and tensor. Never a lesser capability
- *  processor or projector
- *  missing or bad
- *
- * The first row that hits decides, in the order policy, config.json, family, pair, feature, files:
- * a folder with nothing but a config.json is OK, NULL for llama, and MXC_E_CONFIG for qwen2_vl
- * (without the device runtime the feature is named, with it the file that is missing).
- * No policy, an empty and a blank one are auto; iree is another word for device. "Device runtime"
- * is the CMake option MLXCEL_XLA_DEVICE_RUNTIME (the feature xla-device); a build without
- * MLXCEL_XLA counts as "no".
- * That a build lacks a feature is never told as "text only": what this binary cannot do and what
- * the checkpoint cannot do stay apart (docs/xla.md, "The decision").
- * Whether a device can really run the tower shows only when it is compiled: engine/load.c does that
- * and falls back to the host where may_fall_back says so, with a line in the log. */
+ * once, from the checkpoint, the policy and the build. The comment of
+ * mxc_xla_image_preprocessor_load is the contract; tests/engine/test_xla_image.c pins every row of
+ * it, in all three builds. */
 #ifndef MXC_ENGINE_XLA_IMAGE_H
 #define MXC_ENGINE_XLA_IMAGE_H
 
@@ -81,8 +45,47 @@ struct mxc_xla_image {
     bool may_fall_back;        /* to the host, when the device cannot run it */
 };
 
-/* model_dir: a folder with config.json and safetensors, or a .gguf file. NULL in *out and MXC_OK: a
- * session without pictures. On failure *out and the note are untouched. */
+/* clang-format off */
+/* The contract. model_dir: a folder with config.json and safetensors, or a .gguf file. NULL in *out
+ * and MXC_OK: a session without pictures. On failure *out and the note are untouched.
+ *
+ *  checkpoint                      policy        runtime  result
+ *  any                             another word  any      MXC_E_CONFIG: must be auto, host, device
+ *                                                         or iree
+ *  config.json missing or bad      any           any      the file's own error, which names it
+ *  text only (llama; a .gguf)      any           any      OK, NULL: MXC_XLA_IMAGE_TEXT_ONLY
+ *  a vision family that is not     any           any      OK, NULL: MXC_XLA_IMAGE_NOT_QUALIFIED,
+ *  qualified for OpenXLA                                  and the note says which
+ *  llava whose tower or projector  any           any      OK, NULL: MXC_XLA_IMAGE_MISMATCH
+ *  is not the qualified pair                              (FamilyMismatch)
+ *  llava                           device, iree  no       MXC_E_CONFIG: names the policy, the
+ *                                                         missing feature, and how to rebuild
+ *  llava                           auto, host    no       OK, tower on the host
+ *  llava                           host          yes      OK, tower on the host
+ *  llava                           auto          yes      OK, tower on the device; may fall back
+ *  llava                           device, iree  yes      OK, tower on the device; never falls back
+ *  qwen2_vl                        any           no       MXC_E_CONFIG: the image path needs the
+ *                                                         device runtime, and how to rebuild; host:
+ *                                                         the session itself could not run, either
+ *  qwen2_vl                        host          yes      OK, tower on the host (the CPU backend)
+ *  qwen2_vl                        auto          yes      OK, tower on the device; may fall back
+ *  qwen2_vl                        device, iree  yes      OK, tower on the device; never falls back
+ *  qwen2_5_vl, qwen3_vl, mllama,                          as qwen2_vl
+ *  gemma3, idefics3
+ *  one of the results "OK, tower", any           any      MXC_E_CONFIG or the format error, which
+ *  but processor, tower or                                names file and tensor: never a lesser
+ *  projector missing or bad                               capability
+ *
+ * The first row that hits decides, in the order policy spelling, config.json, family, pair,
+ * feature, files: a folder with nothing but a config.json is OK, NULL for llama, and MXC_E_CONFIG
+ * for qwen2_vl (without the device runtime the feature is named, with it the file that is missing).
+ * No policy, an empty and a blank one are auto; iree is another word for device. Runtime: the CMake
+ * option MLXCEL_XLA_DEVICE_RUNTIME (the feature xla-device); a build without MLXCEL_XLA counts as
+ * "no". That a build lacks a feature is never told as "text only": what this binary cannot do and
+ * what the checkpoint cannot do stay apart (docs/xla.md, "The decision").
+ * Whether a device can really run the tower shows only when it is compiled or run: engine/load.c
+ * and the engine fall back to the host then, where may_fall_back says so, with a line logged. */
+/* clang-format on */
 enum mxc_code mxc_xla_image_preprocessor_load(const char *model_dir,
                                               const struct mxc_xla_image_options *options,
                                               struct mxc_xla_image **out,

@@ -1,6 +1,6 @@
 /* Options of OpenXLA sessions: environment, and text to values. In: what flags and variables say.
- * Out: a precision and a capacity, or an error that names the variable (flags have its name without
- * MLXCEL_, in lower case). */
+ * Out: a precision, a capacity and a number of devices, or an error that names the variable (flags
+ * have its name without MLXCEL_, in lower case). */
 #include "engine/xla_options.h"
 
 #include <stdlib.h>
@@ -12,7 +12,8 @@ void mxc_xla_given_environment(struct mxc_xla_given *given) {
     } rows[] = {{&given->plugin, "MLXCEL_XLA_PLUGIN"},
                 {&given->precision, "MLXCEL_XLA_PRECISION"},
                 {&given->capacity, "MLXCEL_XLA_CONTEXT_CAPACITY"},
-                {&given->vision, "MLXCEL_XLA_VISION_BACKEND"}};
+                {&given->vision, "MLXCEL_XLA_VISION_BACKEND"},
+                {&given->tp_size, "MLXCEL_TP_SIZE"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!*rows[i].to)
             *rows[i].to = getenv(rows[i].name);
@@ -22,17 +23,19 @@ static bool is_blank(const char *text) {
     return !text || !text[strspn(text, " \t\r\n")];
 }
 
-static enum mxc_code read_capacity(const char *text, int32_t *capacity, struct mxc_err *err) {
+/* Blank text leaves *out as it is. */
+static enum mxc_code read_number(const char *name, const char *text, int32_t most, int32_t *out,
+                                 struct mxc_err *err) {
     int64_t n = 0;
     const char *p = text;
+    if (is_blank(text))
+        return MXC_OK;
     for (; *p >= '0' && *p <= '9' && n <= INT32_MAX; p++)
         n = 10 * n + (*p - '0');
-    if (*p || n < 1 || n > INT32_MAX)
-        return mxc_err_set(err, MXC_E_CONFIG,
-                           "MLXCEL_XLA_CONTEXT_CAPACITY: \"%.40s\" is not a whole number from 1 to "
-                           "2147483647",
-                           text);
-    *capacity = (int32_t)n;
+    if (*p || n < 1 || n > most)
+        return mxc_err_set(err, MXC_E_CONFIG, "%s: \"%.40s\" is not a whole number from 1 to %d",
+                           name, text, most);
+    *out = (int32_t)n;
     return MXC_OK;
 }
 
@@ -45,10 +48,12 @@ enum mxc_code mxc_xla_given_read(const struct mxc_xla_given *given,
                  {"f32", MXC_XLA_PRECISION_F32},
                  {"f16", MXC_XLA_PRECISION_F16},
                  {"bf16", MXC_XLA_PRECISION_BF16}};
-    struct mxc_xla_settings s = {.precision = MXC_XLA_PRECISION_AUTO};
+    enum { MOST_DEVICES = 1024 };
+    struct mxc_xla_settings s = {.precision = MXC_XLA_PRECISION_AUTO, .devices = 1};
     enum mxc_code code =
-        is_blank(given->capacity) ? MXC_OK : read_capacity(given->capacity, &s.capacity, err);
-    if (code)
+        read_number("MLXCEL_XLA_CONTEXT_CAPACITY", given->capacity, INT32_MAX, &s.capacity, err);
+    if (code ||
+        (code = read_number("MLXCEL_TP_SIZE", given->tp_size, MOST_DEVICES, &s.devices, err)))
         return code;
     size_t i = 0, n = sizeof words / sizeof *words;
     const char *word = is_blank(given->precision) ? words[0].word : given->precision;

@@ -115,6 +115,12 @@ void mxc_tensor_row(const struct mxc_tensor *tensor, int64_t row, float *out) {
     mxc_quant_decode(tensor->storage, tensor->data + at * row_bytes(tensor), n, out);
 }
 
+const uint8_t *mxc_tensor_row_data(const struct mxc_tensor *tensor, int64_t row) {
+    int64_t at =
+        tensor->storage == MXC_ST_MLX_AFFINE ? row : file_row(tensor, row, mxc_tensor_rows(tensor));
+    return tensor->data + (size_t)at * row_bytes(tensor);
+}
+
 void mxc_tensor_read(const struct mxc_tensor *tensor, int64_t row, int64_t n_rows, float *out,
                      size_t ld) {
     if (tensor->parts) {

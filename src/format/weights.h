@@ -72,6 +72,9 @@ struct mxc_tensor mxc_tensor_reshape(const struct mxc_tensor *tensor, int n_dims
                                      const int64_t *shape);
 /* Decodes one logical row to float: out[columns]. The scalar definition. Not for integer ids. */
 void mxc_tensor_row(const struct mxc_tensor *tensor, int64_t row, float *out);
+/* Where a row's numbers, blocks or codes begin in the file. Not for a tensor with parts, nor a
+ * permuted bias. */
+const uint8_t *mxc_tensor_row_data(const struct mxc_tensor *tensor, int64_t row);
 /* Decodes rows [row, row + n_rows) to out[i * ld]: the same numbers. Storages that keep the codes
  * of a row far apart (GPTQ, AWQ) are read much faster in strips of 8 to 64 rows. */
 void mxc_tensor_read(const struct mxc_tensor *tensor, int64_t row, int64_t n_rows, float *out,

@@ -106,12 +106,12 @@ enum mxc_code mxc_host_new(struct mxc_host **host, struct mxc_err *err) {
     return MXC_OK;
 }
 
-enum { N_TEXTS = 8 };
+enum { N_TEXTS = 9 };
 
 static void texts_of(struct mxc_host_model_options *o, const char **texts[N_TEXTS]) {
     const char **all[N_TEXTS] = {&o->path,       &o->name,          &o->backend,
                                  &o->xla.plugin, &o->xla.precision, &o->xla.capacity,
-                                 &o->xla.vision, &o->xla.cache_dir};
+                                 &o->xla.vision, &o->xla.tp_size,   &o->xla.cache_dir};
     memcpy(texts, all, sizeof all);
 }
 

@@ -70,6 +70,7 @@ struct mxc_prompt_cache {
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t more;   /* the queue is not empty, stop, or wake_ns changed */
     bool stop, ready, warned, room_wanted;
+    atomic_bool quit; /* as stop, for what reads long files */
     struct entry *buckets[N_BUCKETS], *newest, *oldest;
     uint64_t n_entries, bytes, used, n_found, n_written, n_damaged;
     struct job *head, **tail;
@@ -544,7 +545,8 @@ static enum mxc_code begin(struct mxc_prompt_cache *c, struct mxc_err *err) {
 /* ---- the cache's thread: models */
 
 enum mxc_code mxc_prompt_identity(struct mxc_host *host, int model, struct mxc_prompt_index *index,
-                                  uint8_t identity[MXC_BLAKE2B_BYTES], struct mxc_err *err) {
+                                  const atomic_bool *stop, uint8_t identity[MXC_BLAKE2B_BYTES],
+                                  struct mxc_err *err) {
     static const char program[] = "/proc/self/exe";
     struct mxc_host_info info;
     struct mxc_blake2b hash;
@@ -553,16 +555,17 @@ enum mxc_code mxc_prompt_identity(struct mxc_host *host, int model, struct mxc_p
     mxc_host_info(host, model, &info);
     mxc_blake2b_init(&hash);
     mxc_blake2b_add(&hash, plan, strlen(plan) + 1);
-    enum mxc_code code = mxc_prompt_file_digest(program, digest, err);
+    enum mxc_code code = mxc_prompt_index_digest(NULL, program, stop, digest, err);
     mxc_blake2b_add(&hash, digest, sizeof digest);
     if (!code && mxc_dir_exists(info.path)) {
         char *config = mxc_path_join(info.path, "config.json");
-        code = config ? mxc_prompt_file_digest(config, digest, err) : mxc_err_nomem(err);
+        code =
+            config ? mxc_prompt_index_digest(NULL, config, stop, digest, err) : mxc_err_nomem(err);
         mxc_blake2b_add(&hash, digest, sizeof digest);
         mxc_mem_free(config);
     }
     for (size_t i = 0; !code && (path = mxc_host_file(host, model, i)); i++) {
-        code = mxc_prompt_index_digest(index, path, digest, err);
+        code = mxc_prompt_index_digest(index, path, stop, digest, err);
         mxc_blake2b_add(&hash, digest, sizeof digest);
     }
     if (!code)
@@ -587,9 +590,12 @@ static void attach(struct mxc_prompt_cache *c) {
         v->cache = c;
         v->shelf =
             (struct mxc_shelf){on_find, on_get, on_has_room, on_put, on_forget, on_wake_in, v};
-        if (mxc_prompt_identity(c->options.host, i, c->index, v->model, &err)) {
+        enum mxc_code code =
+            mxc_prompt_identity(c->options.host, i, c->index, &c->quit, v->model, &err);
+        if (code) {
             v->refused = true;
-            warn(c, err.message);
+            if (code != MXC_E_CANCELLED)
+                warn(c, err.message);
             continue;
         }
         mxc_host_set_shelf(c->options.host, i, &v->shelf);
@@ -739,6 +745,7 @@ void mxc_prompt_cache_close(struct mxc_prompt_cache *c) {
         return;
     pthread_mutex_lock(&c->mutex);
     c->stop = true;
+    atomic_store(&c->quit, true);
     pthread_cond_signal(&c->more);
     pthread_mutex_unlock(&c->mutex);
     pthread_join(c->thread, NULL);

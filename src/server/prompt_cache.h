@@ -18,6 +18,8 @@
 #include "base/blake2b.h"
 #include "gen/host.h"
 
+#include <stdatomic.h>
+
 struct mxc_prompt_cache;
 struct mxc_prompt_cache_options {
     const char *state_dir;
@@ -42,10 +44,11 @@ void mxc_prompt_cache_get_stats(struct mxc_prompt_cache *cache,
                                 struct mxc_prompt_cache_stats *stats); /* NULL: zeros */
 
 /* What KV of a READY model depends on besides its text. index (may be NULL) remembers the digests
- * of its files. MXC_E_IO: a file cannot be read. */
+ * of its files; stop (may be NULL) ends the reading of them: MXC_E_CANCELLED. MXC_E_IO: a file
+ * cannot be read. */
 struct mxc_prompt_index;
 enum mxc_code mxc_prompt_identity(struct mxc_host *host, int model, struct mxc_prompt_index *index,
-                                  uint8_t identity[MXC_BLAKE2B_BYTES],
+                                  const atomic_bool *stop, uint8_t identity[MXC_BLAKE2B_BYTES],
                                   struct mxc_err *err) MXC_MUST;
 
 #endif

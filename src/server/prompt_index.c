@@ -214,20 +214,24 @@ static struct stamp stamp_of(const struct stat *st) {
                           (int64_t)st->st_ctim.tv_nsec};
 }
 
-static enum mxc_code read_all(int fd, const char *path, uint8_t digest[MXC_BLAKE2B_BYTES],
-                              struct mxc_err *err) {
+static enum mxc_code read_all(int fd, const char *path, const atomic_bool *stop,
+                              uint8_t digest[MXC_BLAKE2B_BYTES], struct mxc_err *err) {
     struct mxc_blake2b hash;
     uint8_t *piece = mxc_mem_alloc(PIECE);
     ssize_t n = 0;
     if (!piece)
         return mxc_err_nomem(err);
     mxc_blake2b_init(&hash);
+    bool stopped = false;
     do {
         n = read(fd, piece, PIECE);
         if (n > 0)
             mxc_blake2b_add(&hash, piece, (size_t)n);
-    } while (n > 0 || (n < 0 && errno == EINTR));
+        stopped = stop && atomic_load(stop);
+    } while (!stopped && (n > 0 || (n < 0 && errno == EINTR)));
     mxc_mem_free(piece);
+    if (stopped)
+        return mxc_err_set(err, MXC_E_CANCELLED, "%s was not read to its end", path);
     if (n < 0)
         return mxc_file_error(err, path, "read");
     mxc_blake2b_end(&hash, digest);
@@ -268,7 +272,8 @@ static void remember(struct mxc_prompt_index *x, const char *path, const struct 
 }
 
 enum mxc_code mxc_prompt_index_digest(struct mxc_prompt_index *x, const char *path,
-                                      uint8_t digest[MXC_BLAKE2B_BYTES], struct mxc_err *err) {
+                                      const atomic_bool *stop, uint8_t digest[MXC_BLAKE2B_BYTES],
+                                      struct mxc_err *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     struct stat before, after;
     enum mxc_code code = MXC_OK;
@@ -281,7 +286,7 @@ enum mxc_code mxc_prompt_index_digest(struct mxc_prompt_index *x, const char *pa
     struct stamp stamp = stamp_of(&before);
     if (x && remembered(x, path, &stamp, digest))
         goto out;
-    if ((code = read_all(fd, path, digest, err)))
+    if ((code = read_all(fd, path, stop, digest, err)))
         goto out;
     struct stamp then = fstat(fd, &after) ? (struct stamp){0} : stamp_of(&after);
     if (x && !memcmp(&then, &stamp, sizeof stamp))
@@ -289,9 +294,4 @@ enum mxc_code mxc_prompt_index_digest(struct mxc_prompt_index *x, const char *pa
 out:
     (void)close(fd);
     return code;
-}
-
-enum mxc_code mxc_prompt_file_digest(const char *path, uint8_t digest[MXC_BLAKE2B_BYTES],
-                                     struct mxc_err *err) {
-    return mxc_prompt_index_digest(NULL, path, digest, err);
 }

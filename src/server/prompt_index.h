@@ -8,6 +8,7 @@
 #include "base/blake2b.h"
 #include "base/err.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct mxc_prompt_index;
@@ -35,12 +36,9 @@ enum mxc_code mxc_prompt_index_remove(struct mxc_prompt_index *index,
 enum mxc_code mxc_prompt_index_begin(struct mxc_prompt_index *index, struct mxc_err *err) MXC_MUST;
 enum mxc_code mxc_prompt_index_end(struct mxc_prompt_index *index, struct mxc_err *err) MXC_MUST;
 /* The digest of a file's bytes; remembered as long as the file's stamp (size, times, number) is the
- * same. MXC_E_IO. */
+ * same. index NULL: always reads. stop, unless NULL, ends it: MXC_E_CANCELLED. MXC_E_IO. */
 enum mxc_code mxc_prompt_index_digest(struct mxc_prompt_index *index, const char *path,
-                                      uint8_t digest[MXC_BLAKE2B_BYTES],
+                                      const atomic_bool *stop, uint8_t digest[MXC_BLAKE2B_BYTES],
                                       struct mxc_err *err) MXC_MUST;
-/* Without an index: always reads. */
-enum mxc_code mxc_prompt_file_digest(const char *path, uint8_t digest[MXC_BLAKE2B_BYTES],
-                                     struct mxc_err *err) MXC_MUST;
 
 #endif

@@ -157,7 +157,7 @@ static enum mxc_code identify(struct action *a) {
     struct mxc_slots *s = a->slots;
     struct mxc_err err;
     if (!s->known[a->model]) {
-        if (mxc_prompt_identity(s->host, a->model, NULL, s->identities[a->model], &err))
+        if (mxc_prompt_identity(s->host, a->model, NULL, NULL, s->identities[a->model], &err))
             return from(a, &err);
         s->known[a->model] = true;
     }

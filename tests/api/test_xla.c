@@ -6,6 +6,7 @@
 #include "test.h"
 
 #include "mlxcel.h"
+#include "store/tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,8 @@
 #define REBUILD "rebuild with -DMLXCEL_XLA=ON -DMLXCEL_XLA_DEVICE_RUNTIME=ON"
 #define LACKS   "this build lacks the device runtime (feature xla-device): " REBUILD
 
+static char cache[] = "/tmp/mlxcel-api-xla-XXXXXX"; /* no plugin is installed there */
+
 static int set_up(void **state) {
     static const char *const names[] = {"MLXCEL_BACKEND", "MLXCEL_XLA_PLUGIN",
                                         "MLXCEL_XLA_PRECISION", "MLXCEL_XLA_CONTEXT_CAPACITY",
@@ -24,8 +27,14 @@ static int set_up(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         (void)unsetenv(names[i]);
-    (void)setenv("MXC_FAKE_LOSE_AFTER", "40", 1);            /* read when the plugin is loaded */
-    return setenv("MLXCEL_CACHE_DIR", "/nowhere/mlxcel", 1); /* no plugin is installed there */
+    (void)setenv("MXC_FAKE_LOSE_AFTER", "40", 1); /* read when the plugin is loaded */
+    return mkdtemp(cache) ? setenv("MLXCEL_CACHE_DIR", cache, 1) : -1;
+}
+
+static int tear_down(void **state) {
+    struct mxc_err err;
+    (void)state;
+    return mxc_tree_remove(cache, &err) ? -1 : 0;
 }
 
 static mlxcel_status open_on(const char *path, const char *plugin, struct mlxcel_model **model,
@@ -245,5 +254,5 @@ int main(void) {
         cmocka_unit_test(a_session_and_its_end),
 #endif
     };
-    return cmocka_run_group_tests(tests, set_up, NULL);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
 }

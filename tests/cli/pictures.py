@@ -50,7 +50,9 @@ def ask(picture, *options, n=4):
         out.seek(0)
         errors.seek(0)
         code = os.waitstatus_to_exitcode(status)
-        return code, out.read() if not code else errors.read(), usage.ru_maxrss * 1024
+        # on a slow machine it tells how far it is
+        said = "".join(x for x in errors if not x.startswith("loading "))
+        return code, out.read() if not code else said, usage.ru_maxrss * 1024
 
 
 def tokens(picture, *options):
@@ -66,19 +68,19 @@ def check_sizes(work):
                      for v in (x >> 4 & 255, y >> 4 & 255, (x + y) >> 5 & 255))
     rows = [gradient(y) for y in range(0, 3000, 100)]
     photo = png(os.path.join(work, "photo.png"), 4000, 3000, lambda y: rows[y // 100])
-    few = tokens(photo)
+    code, text, peak = ask(photo)
+    few = text if code else json.loads(text)["usage"]["prompt_tokens"]
     check("a photo of 4000 x 3000", isinstance(few, int) and few < 100, few)
-    peak = ask(photo)[2]
     check("within 300 MB", peak < 300e6, peak)
-    other = shutil.copy(photo, os.path.join(work, "photo.jpg"))
-    check("by content, not by name", tokens(other) == few)
-    many = tokens(photo, "--image-max-pixels", str(1 << 20))
-    # squares of 28 pixels: 42 x 31, and 6 x 5 as the file of the model says
-    check("of one megapixel", isinstance(many, int) and many == few + 42 * 31 - 6 * 5, many)
+    many = tokens(photo, "--image-max-pixels", str(1 << 18))
+    # squares of 28 pixels: 21 x 15, and 6 x 5 as the file of the model says
+    check("of more", isinstance(many, int) and many == few + 21 * 15 - 6 * 5, many)
     more = ask(photo, "--image-max-pixels", "4194304")
     check("more than the context", more[0] and "context holds" in more[1], more)
     small = png(os.path.join(work, "small.png"), 28, 28, lambda y: bytes(84))
     least = tokens(small)
+    other = shutil.copy(small, os.path.join(work, "small.jpg"))
+    check("by content, not by name", tokens(other) == least, least)
     large = tokens(small, "--image-min-pixels", "12544", "--image-max-pixels", "12544")
     check("at least so many pixels", large == least + 16 - 4, (least, large))
     few = ask(photo, "--image-max-megapixels", "4")
@@ -121,9 +123,11 @@ def check_default_budget(work):
     n = result.returncode or json.loads(result.stdout)["usage"]["prompt_tokens"]
     check("a photo at the default", 42 * 31 < n < 42 * 31 + 64, (n, result.stderr))
     check("the default is told", "at most 1048576 pixels" in result.stderr, result.stderr)
+    command[-1] = os.path.join(work, "small.png")
     result = subprocess.run(command + ["--image-max-pixels", "100000"], capture_output=True,
                             text=True, check=False)
-    check("but not when it was given", not result.returncode and not result.stderr, result.stderr)
+    check("but not when it was given", not result.returncode and "pixels" not in result.stderr,
+          result.stderr)
 
 
 def inspect(model, *options):

@@ -85,13 +85,53 @@ if [ "$build" = device ]; then
     says "a plugin that is none" 1 "$golden/llama/config.json" \
         answer llama --backend xla --xla-plugin "$golden/llama/config.json"
 fi
+# ---- emit, devices, install
+
+emit() {
+    "$mlxcel" xla emit "$golden/llama" "$@"
+}
+install() { # KIND [VARIABLE=VALUE...]
+    env PIP_CONFIG_FILE=/dev/null PIP_INDEX_URL= "${@:2}" "$mlxcel" xla install "$1"
+}
+says "xla without a word" 2 "say install, devices or emit" "$mlxcel" xla
+says "xla with another word" 2 "\"plugins\": must be install, devices or emit" "$mlxcel" xla plugins
+says "xla install without a kind" 2 "cpu, cuda12, cuda13 or rocm" "$mlxcel" xla install
+if [ "$build" = none ]; then
+    says "no backend, emit" 2 "backend 'xla' is not in this build: $rebuild" emit
+    says "no backend, devices" 2 "backend 'xla' is not in this build: $rebuild" "$mlxcel" xla devices
+else
+    says "the text of a decode step" 0 "func.func public @main(" emit --decode 4
+    says "the text of a prompt" 0 "func.func public @main(" emit --prefill 16 --unrolled
+    says "what sees is emitted without the image loader" 0 "func.func public @main(" \
+        env MLXCEL_XLA_VISION_BACKEND=gpu "$mlxcel" xla emit "$golden/qwen2_vl"
+fi
+if [ "$build" = seam ]; then
+    says "no runtime, devices" 1 "(feature xla-device): $rebuild" "$mlxcel" xla devices
+fi
+if [ "$build" = device ]; then
+    says "no plugin, devices" 1 "XLA: no plugin: set MLXCEL_XLA_PLUGIN or --xla-plugin" \
+        "$mlxcel" xla devices
+    says "devices of a plugin" 0 "device 0  fake device, memory 1.1 GB" \
+        "$mlxcel" xla devices --xla-plugin "$MXC_FAKE_PLUGIN"
+    says "devices of a plugin, JSON" 0 '"pjrt_api":[0,115]' \
+        env MLXCEL_XLA_PLUGIN="$MXC_FAKE_PLUGIN" "$mlxcel" xla devices --json
+    says "a kind that is none" 2 "\"tpu\" is not a kind of plugin: cpu, cuda12, cuda13, rocm" install tpu
+    for kind in cpu cuda12 cuda13 rocm; do
+        says "no index, $kind" 1 "no Python package index is configured: set PIP_INDEX_URL" \
+            install $kind
+    done
+else
+    says "no runtime, install" 1 "this build lacks the device runtime (feature xla-device): $rebuild" \
+        install cpu
+fi
+
 says "the CPU takes no notice of the rest" 0 "" \
     env MLXCEL_XLA_VISION_BACKEND=gpu MLXCEL_XLA_CONTEXT_CAPACITY=x "$mlxcel" generate \
     "$golden/llama" -p x -n 2
 
 # ---- the server: a start-up error, before it is ready
 
-says "the server ends" "$([ "$build" = device ] && echo 1 || echo 1)" \
+says "the server ends" 1 \
     "$(case $build in
     none) echo "$rebuild" ;;
     seam) echo "$image_load qwen2_vl: $lacks" ;;

@@ -95,20 +95,29 @@ for file in $clients $plugin; do
     [ "$(installs $file)" -eq 1 ] && [ "$(grep -c install "$dir/python")" -eq 1 ] ||
         fail "setup, $file changed: $(cat "$dir/python")"
 done
-# Without them the check says what is wanting and what to do, as a failure of its own.
+# A check installs what is wanting; where that cannot be, it fails and says what to do.
 check_of() { # CHECK
-    (cd "$dir/tree" && eval "$(sed -n "/^clients=/,/^verb_setup/p" dev | sed '$d')" && $1) 2>&1
+    (cd "$dir/tree" && eval "$(sed -n "/^clients=/,/^verb_setup/p" dev | sed '$d')" &&
+        PATH=$dir/bin:$PATH $1) 2>&1
 }
-for name in clients_are_there plugin_is_there; do
+: >"$dir/python"
+for name in have_clients have_plugin; do
     out=$(check_of $name) || fail "$name: $out"
+    grep -qE "^ +check \"${name#have_}\" $name\$" "$source/dev" || fail "check does not ask: $name"
 done
+[ ! -s "$dir/python" ] || fail "the check installed again: $(cat "$dir/python")"
 rm -r "$dir/tree/build/clients" "$dir/tree/build/xla"
-for name in clients_are_there plugin_is_there; do
+touch "$dir/offline"
+for name in have_clients have_plugin; do
     out=$(check_of $name) && fail "$name, with nothing there: no failure"
-    grep -q './dev setup installs' <<<"$out" || fail "$name, with nothing there: $out"
+    tail -n 1 <<<"$out" | grep -q './dev setup installs' || fail "$name, with nothing there: $out"
 done
-grep -qE '^ +check "clients" clients_are_there' "$source/dev" || fail "check does not ask for clients"
-grep -qE '^ +check "plugin" plugin_is_there' "$source/dev" || fail "check does not ask for the plugin"
+rm "$dir/offline"
+: >"$dir/python"
+for name in have_clients have_plugin; do
+    out=$(check_of $name) || fail "$name, installing: $out"
+done
+[ "$(installs $clients) $(installs $plugin)" = "1 1" ] || fail "checks: $(cat "$dir/python")"
 rm "$dir/calls"
 tool apt-get 'echo "no such package"; exit 100'
 out=$(PATH=$dir/bin:$PATH "$dev" setup 2>&1 </dev/null)

@@ -1,5 +1,6 @@
 """Clients that go away, send slowly, read slowly; the server that is told to end."""
 import json
+import os
 import signal
 import socket
 import threading
@@ -57,10 +58,36 @@ def test_gone_in_a_long_prompt():
         busy = [begin(s, {"messages": [{"role": "user", "content": f"{i} {text}"}],
                           "cache_prompt": False, "n": 4}) for i in range(40)]
         harness.until(lambda: s.metrics()["llamacpp:requests_deferred"] > 20, "a queue")
+        before = s.metrics()["llamacpp:n_decode_total"]
         for sock in busy:
             sock.shutdown(socket.SHUT_RDWR)
             sock.close()
         harness.until(s.idle, "everything is cancelled")
+        # each of them would have taken more than 1,000 steps to its end
+        assert s.metrics()["llamacpp:n_decode_total"] - before < 2000
+
+
+def test_gone_in_the_middle_of_a_prompt():
+    """Its memory is free before the prompt is done: no token is ever made."""
+    with Server("-np", "1", "-b", "32", "-c", "2048") as s:
+        for stream in (True, False):
+            kept = 0
+            for i in range(20):
+                before = s.metrics()
+                sock = begin(s, {"messages": [{"role": "user", "content": f"{i} " + "many words " * 320}],
+                                 "cache_prompt": False, "stream": stream, "max_tokens": 1})
+                harness.until(lambda: s.metrics()["mlxcel_kv_blocks_used"] > 0 or
+                              s.metrics()["llamacpp:prompt_tokens_total"] >
+                              before["llamacpp:prompt_tokens_total"], "it is in its prompt")
+                sock.close()
+                harness.until(s.idle, "its memory is free")
+                after = s.metrics()
+                steps = after["llamacpp:n_decode_total"] - before["llamacpp:n_decode_total"]
+                made = "llamacpp:tokens_predicted_total"
+                kept += after[made] == before[made] and steps > 0
+                if kept > 2:
+                    break
+            assert kept > 2, (stream, kept)
 
 
 def test_half_closed_get_is_answered():
@@ -144,6 +171,22 @@ def test_slow_readers():
         slow.close()
 
 
+def test_slow_readers_delay_only_themselves():
+    """One that reads nothing, and is not cut off yet, has a place; others come and go beside it."""
+    body = harness.long_request(stream=True, n=2, logprobs=True, top_logprobs=20)
+    with Server("-np", "4", "--timeout", "600", "--max-stream-kb", "262144") as s:
+        slow = begin(s, body, receive=4096)
+        for i in range(5):
+            events = s.stream("/v1/chat/completions", {"messages": body["messages"], "seed": i,
+                                                       "max_tokens": 50})
+            assert events[-1] == "[DONE]"
+        m = s.metrics()
+        assert m["mlxcel_slow_readers_total"] == m["mlxcel_timeouts_total"] == 0, m
+        assert m["mlxcel_connections"] >= 2, m # it is still there
+        assert slow.recv(15) == b"HTTP/1.1 200 OK"
+        slow.close()
+
+
 def test_pings():
     with Server("--sse-ping", "0.1", "-np", "1") as s:
         busy = [begin(s, harness.long_request(seed=i, n=8)) for i in range(4)]
@@ -219,20 +262,63 @@ def test_queue_is_bounded():
     with Server("-np", "1", "--max-queue", "4") as s:
         results = []
         def ask(i):
-            status, reply = s.post("/v1/chat/completions",
-                                   harness.long_request(seed=i, max_tokens=200))
-            results.append((status, reply))
+            status, headers, text = s.request("POST", "/v1/chat/completions",
+                                              harness.long_request(seed=i, max_tokens=200))
+            results.append((status, headers, json.loads(text)))
         threads = [threading.Thread(target=ask, args=(i,)) for i in range(30)]
         for t in threads:
             t.start()
         for t in threads:
             t.join()
         assert {r[0] for r in results} <= {200, 503}, results[0]
-        assert [r for r in results if r[0] == 200]
-        for status, reply in results:
+        assert [r for r in results if r[0] == 200] and [r for r in results if r[0] == 503]
+        for status, headers, reply in results:
             if status == 503:
                 assert reply["error"]["type"] == "unavailable_error", reply
+                assert int(headers["retry-after"]) > 0, headers
         harness.until(s.idle, "everything has ended")
+
+
+def test_priorities():
+    """With one place, who is more urgent goes before who came earlier."""
+    with Server("-np", "1", "--max-queue", "1000") as s:
+        order = []
+        def ask(name, **fields):
+            assert s.post("/v1/chat/completions", harness.long_request(**fields))[0] == 200
+            order.append(name)
+        threads = [threading.Thread(target=ask, args=("first",), kwargs={"max_tokens": 1500})]
+        threads[0].start()
+        harness.until(lambda: s.metrics()["llamacpp:requests_processing"] == 1, "the first one runs")
+        for i in range(6): # priority: 0 is the most urgent
+            threads.append(threading.Thread(target=ask, args=(f"late {i}",), kwargs={
+                "priority": 10, "max_tokens": 300, "seed": i}))
+            threads[-1].start()
+        harness.until(lambda: s.metrics()["llamacpp:requests_deferred"] >= 6 or "first" in order,
+                      "a queue")
+        ask("urgent", priority=0, max_tokens=1)
+        at = len(order)
+        for t in threads:
+            t.join()
+        assert at <= 4, order
+
+
+def test_ready_only_when_loaded():
+    golden = os.path.join(harness.DATA, "golden")
+    models = [os.path.join(golden, x) for x in sorted(os.listdir(golden))
+              if x.startswith(("llama", "qwen2", "gemma", "phi3"))]
+    with Server(model=models[:30], wait=False) as s:
+        seen = []
+        def ready():
+            status, headers, _ = s.get("/health")
+            seen.append(status)
+            assert status == 200 or int(headers["retry-after"]) > 0, headers
+            return status == 200
+        last = os.path.basename(models[:30][-1])
+        status, reply = s.chat("x", model=last, max_tokens=1)
+        assert status == 503, reply
+        harness.until(ready, "all are loaded")
+        assert seen[0] == 503, seen
+        assert s.chat("x", model=last, max_tokens=1)[0] == 200
 
 
 def test_keys_share_fairly():

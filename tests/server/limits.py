@@ -2,12 +2,14 @@
 prefix, flags and variables."""
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import ssl
 import subprocess
 import tempfile
+import threading
 
 import harness
 from harness import MODEL, PROGRAM, Server
@@ -295,16 +297,50 @@ def test_caps_and_queue():
         harness.send(busy[0], "/v1/chat/completions", harness.long_request(stream=True),
                      ["Authorization: Bearer a"])
         assert b" 200 " in busy[0].recv(20)
-        status, headers, body = s.request("POST", "/v1/chat/completions", harness.long_request(),
-                                          bearer("a"))
-        # the first one may have reached its context's end meanwhile
-        assert status in (200, 429), body
-        if status == 429:
-            assert int(headers["retry-after"]) > 0
+        for _ in range(20): # the first one may have reached its context's end meanwhile
+            status, headers, body = s.request("POST", "/v1/chat/completions",
+                                              harness.long_request(max_tokens=1), bearer("a"))
+            assert status in (200, 429), body
+            if status == 429:
+                break
+            busy.append(s.raw())
+            harness.send(busy[-1], "/v1/chat/completions", harness.long_request(stream=True),
+                         ["Authorization: Bearer a"])
+        assert status == 429 and int(headers["retry-after"]) > 0, (status, headers)
+        # another key has a place of its own
+        assert s.request("POST", "/v1/chat/completions", harness.long_request(max_tokens=1),
+                         bearer("b"))[0] == 200
         for sock in busy:
             sock.close()
         harness.until(lambda: s.get("/metrics", bearer("a"))[2].find(b"mlxcel_generations 0\n") > 0,
                       "everything has ended")
+
+
+def test_kv_pool_is_a_bound():
+    """Bytes of KV decide what is taken in; what fits together only one after another waits."""
+    status, text = ends(MODEL, "--port", "0", "--kv-bytes", "100k", "-c", "2048")
+    assert status == 1 and re.search(r"2048 tokens takes [\d.]+ .iB; [\d.]+ .iB may", text), text
+    with Server("--kv-bytes", "2M", "-c", "2048", "-np", "4") as s:
+        blocks = s.metrics()["mlxcel_kv_blocks"]
+        assert 64 <= blocks < 4 * 64, blocks # not what 4 sequences of 2048 tokens need
+        status, reply = s.chat("word " * 5000)
+        assert status == 400 and reply["error"]["type"] == "exceed_context_size_error", reply
+        assert len(re.findall(r"\d+", reply["error"]["message"])) >= 2, reply
+        def ask(i, out):
+            out.append(s.chat(f"{i} " + "word " * 50, max_tokens=1500, ignore_eos=True,
+                              cache_prompt=False))
+        alone, crowd = [], []
+        ask(3, alone)
+        threads = [threading.Thread(target=ask, args=(3, crowd)) for _ in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        for status, reply in crowd:
+            assert status == 200, reply
+            assert reply["choices"] == alone[0][1]["choices"], (reply, alone)
+        m = s.metrics()
+        assert m["mlxcel_kv_blocks"] == blocks and m["mlxcel_preempted_total"] > 0, m
 
 
 def test_flags_and_variables():

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "real_plugin.h"
 
+#include "golden/checkpoint.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,7 +11,7 @@
 const char *mxc_real_plugin(void) {
 #ifndef MLXCEL_XLA_DEVICE_RUNTIME
     (void)fprintf(stderr, "skipped: this build has no device runtime\n");
-    return NULL;
+    return NULL; /* nothing can be run on a plugin, wherever there is one */
 #else
     static const char set_up[] = MXC_TEST_DATA "/../../build/xla/cpu.so";
     const char *path = getenv("MLXCEL_XLA_PLUGIN");
@@ -20,4 +22,16 @@ const char *mxc_real_plugin(void) {
     (void)fprintf(stderr, "skipped: no PJRT plugin (./dev setup gets one; MLXCEL_XLA_PLUGIN)\n");
     return NULL;
 #endif
+}
+
+const char *mxc_real_cache(void) {
+    static const char set_up[] = MXC_TEST_DATA "/../../build/xla";
+    const char *path = getenv("MLXCEL_XLA_CACHE");
+    if (path)
+        return *path ? path : NULL;
+    return access(set_up, W_OK) ? NULL : MXC_TEST_DATA "/../../build/xla/programs";
+}
+
+bool mxc_real_all(void) {
+    return !CHECKPOINT_SAMPLE && (getenv("MXC_XLA_ALL") || getenv("MLXCEL_TEST_EVERY"));
 }

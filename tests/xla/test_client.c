@@ -151,7 +151,8 @@ static void every_call_may_fail(void **state) {
         fake->fail_call = call;
         enum mxc_code code = live(NULL, 1, &err);
         mxc_fake_plugin_check(fake);
-        assert_int_equal(code != MXC_OK, !optional(call) && call != FAKE_DESERIALIZE);
+        assert_int_equal(code != MXC_OK,
+                         !optional((enum fake_call)call) && call != FAKE_DESERIALIZE);
     }
 }
 

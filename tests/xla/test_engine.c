@@ -1,14 +1,75 @@
 /* Sessions on a plugin that computes nothing but counts and checks everything: the engine over the
  * whole backend. What a request runs on the device, where the tower really runs, a device that is
  * lost in the middle of a batch, and every call of the plugin failing in its turn: each request
- * ends once, whatever was made is destroyed once, and the plugin is never misused. */
+ * ends once, whatever was made is destroyed once, and the plugin is never misused. Without the
+ * device runtime: every step is the error NOT_WIRED. */
 #define _GNU_SOURCE
 #include "test.h"
 
+#include <string.h>
+
 #ifndef MLXCEL_XLA_DEVICE_RUNTIME
 
+#include "engine/load.h"
+
+static void expect_not_wired(enum mxc_code code, const struct mxc_err *err) {
+    assert_int_equal(code, MXC_E_NOT_WIRED);
+    assert_int_equal(err->code, MXC_E_NOT_WIRED);
+    assert_string_equal(err->message, "XLA: this build has no device runtime: rebuild with "
+                                      "-DMLXCEL_XLA_DEVICE_RUNTIME=ON");
+}
+
+/* Plans and stores are there; a prefill, a decode and a batch of them are the typed error. */
+static void steps_are_not_wired(void **state) {
+    (void)state;
+    struct mxc_load_options o;
+    struct mxc_model *m = NULL;
+    struct mxc_state *kv = NULL;
+    struct mxc_err err = {.message = ""};
+    const int32_t n_blocks[MXC_N_KV_KINDS] = {4, 4, 4, 4}, table[] = {0, 1};
+    const int32_t tokens[] = {5, 6, 7}, positions[] = {0, 1, 2}, out[] = {0, 1, 2};
+    float logits[4096] = {0}, block[1] = {0};
+    mxc_load_options_init(&o);
+    o.backend = "xla";
+    assert_int_equal(mxc_model_open(MXC_TEST_DATA "/golden/llama", &o, &m, &err), MXC_OK);
+    assert_non_null(strstr(m->ops->plan_describe(m->plan), "no device"));
+    assert_true(m->memory.weights_bytes > 0);
+    assert_int_equal(m->ops->state_new(m->plan, n_blocks, &kv, &err), MXC_OK);
+    struct mxc_span spans[3] = {{.row0 = 0, .n_rows = 3, .adapter = -1}};
+    for (int k = 0; k < MXC_N_KV_KINDS; k++) {
+        spans[0].blocks[k] = table;
+        spans[0].n_blocks[k] = 2;
+    }
+    spans[1] = spans[2] = spans[0];
+    struct mxc_step step = {.n_rows = 3,
+                            .tokens = tokens,
+                            .positions = positions,
+                            .n_axes = 1,
+                            .n_spans = 1,
+                            .spans = spans,
+                            .n_out = 1,
+                            .out_row = &out[2]};
+    struct mxc_out result = {.logits = logits};
+    expect_not_wired(m->ops->run(m->plan, kv, &step, &result, &err), &err);
+    spans[0].n_rows = step.n_rows = 1;
+    spans[0].context = 3;
+    step.out_row = out;
+    expect_not_wired(m->ops->run(m->plan, kv, &step, &result, &err), &err);
+    for (int i = 0; i < 3; i++)
+        spans[i] = spans[0], spans[i].row0 = i;
+    step.n_rows = step.n_spans = step.n_out = 3;
+    expect_not_wired(m->ops->run(m->plan, kv, &step, &result, &err), &err);
+    for (size_t i = 0; i < sizeof logits / sizeof *logits; i++)
+        assert_true(logits[i] == 0);
+    expect_not_wired(m->ops->state_export(kv, MXC_KV_FULL, 0, block, &err), &err);
+    expect_not_wired(m->ops->state_import(kv, MXC_KV_FULL, 0, block, &err), &err);
+    m->ops->state_free(kv);
+    mxc_model_close(m);
+}
+
 int main(void) {
-    return 0; /* nothing to test: no plugin can be used in this build */
+    const struct CMUnitTest tests[] = {cmocka_unit_test(steps_are_not_wired)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
 #else
@@ -23,7 +84,6 @@ int main(void) {
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { CONTEXT = 128, BATCH = 3, N = 5, PROMPT = 20, TOKENS = 4 };
 

@@ -14,6 +14,7 @@ int main(void) {
 #include "backend/xla/client.h"
 #include "backend/xla/pjrt.h"
 #include "backend/xla/program_cache.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 #include "fake_plugin.h"
@@ -24,6 +25,7 @@ int main(void) {
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char dir[64];
@@ -101,7 +103,7 @@ static struct mxc_xla_cache *open_cache(uint64_t bytes) {
 static size_t flip_at;
 static void flip(const char *path) {
     int fd = open(path, O_RDWR);
-    char c;
+    char c = 0;
     assert_true(fd >= 0 && pread(fd, &c, 1, (off_t)flip_at) == 1);
     c = (char)(c ^ 4);
     assert_int_equal(pwrite(fd, &c, 1, (off_t)flip_at), 1);
@@ -195,14 +197,18 @@ static void the_least_recently_used_go(void **state) {
     mxc_xla_cache_close(cache);
 }
 
+static void put_text(const char *path, const char *text) {
+    FILE *f = fopen(path, "w");
+    assert_true(f && fputs(text, f) >= 0 && !fclose(f));
+}
+
 static void a_files_digest_is_remembered_until_it_changes(void **state) {
     (void)state;
     struct mxc_xla_cache *cache = open_cache(1 << 20);
     char path[100], first[65], again[65], other[65];
     struct mxc_err err;
     (void)snprintf(path, sizeof path, "%s/p.so", dir);
-    FILE *f = fopen(path, "w");
-    assert_true(f && fputs("abc", f) >= 0 && !fclose(f));
+    put_text(path, "abc");
     assert_int_equal(mxc_xla_cache_file_digest(NULL, path, first, &err), MXC_OK);
     assert_int_equal(each(".plugin", NULL), 0);
     assert_string_equal(first, "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
@@ -213,12 +219,86 @@ static void a_files_digest_is_remembered_until_it_changes(void **state) {
     (void)each(".plugin", cut);
     assert_int_equal(mxc_xla_cache_file_digest(cache, path, again, &err), MXC_OK);
     assert_string_equal(again, first);
-    f = fopen(path, "w");
-    assert_true(f && fputs("abcd", f) >= 0 && !fclose(f));
+    put_text(path, "abcd");
     assert_int_equal(mxc_xla_cache_file_digest(cache, path, other, &err), MXC_OK);
     assert_string_not_equal(other, first);
     assert_int_equal(mxc_xla_cache_file_digest(cache, "/nowhere", other, &err), MXC_E_NOT_FOUND);
     mxc_xla_cache_close(cache);
+}
+
+/* Digest of a processor that is described so. */
+static void processor(const char *text, uint8_t digest[MXC_XLA_DIGEST_BYTES]) {
+    struct mxc_blake2b state;
+    char path[100];
+    (void)snprintf(path, sizeof path, "%s/cpuinfo", dir);
+    put_text(path, text);
+    mxc_blake2b_init(&state);
+    mxc_xla_cache_add_cpu_of(&state, path);
+    mxc_blake2b_end(&state, digest);
+}
+
+static void features_of_the_processor_count(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        bool same;
+    } rows[] = {
+        {"processor : 0\nmodel : 17\ncpu MHz : 1.0\nflags : sse avx2\n\nflags : none\n", true},
+        {"processor : 0\nmodel : 17\ncpu MHz : 9.5\nflags : sse avx2\n\nflags : other\n", true},
+        {"processor : 0\nmodel : 17\ncpu MHz : 1.0\nflags : sse avx2 avx512f\n\n", false},
+        {"processor : 0\nmodel : 18\ncpu MHz : 1.0\nflags : sse avx2\n\n", false},
+        {"", false}};
+    uint8_t first[MXC_XLA_DIGEST_BYTES], other[MXC_XLA_DIGEST_BYTES];
+    processor(rows[0].text, first);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        processor(rows[i].text, other);
+        assert_int_equal(!memcmp(first, other, sizeof first), rows[i].same);
+    }
+}
+
+/* Several processes put and get the same programs: what is read is whole, or not there. */
+static void processes_share_a_folder(void **state) {
+    (void)state;
+    enum { PROCESSES = 3, TURNS = 300, PROGRAMS = 4 };
+    static char content[PROGRAMS][20000];
+    for (int i = 0; i < PROGRAMS; i++)
+        memset(content[i], 'a' + i, sizeof content[i]);
+    pid_t pids[PROCESSES];
+    for (int p = 0; p < PROCESSES; p++) {
+        if ((pids[p] = fork()) != 0) {
+            assert_true(pids[p] > 0);
+            continue;
+        }
+        struct mxc_xla_cache *cache = NULL;
+        int found = 0;
+        if (mxc_xla_cache_open(dir, 60000, &cache, NULL)) /* not all of them at once */
+            _exit(2);
+        for (int t = 0; t < TURNS; t++) {
+            uint8_t key[MXC_XLA_DIGEST_BYTES];
+            struct mxc_xla_cached cached;
+            int n = (t * 7 + p) % PROGRAMS;
+            key_set(key, n);
+            if (mxc_xla_cache_get(cache, key, &cached)) {
+                found++;
+                if (cached.size != sizeof content[n] ||
+                    memcmp(cached.content, content[n], cached.size) != 0)
+                    _exit(3);
+                mxc_xla_cache_release(&cached);
+            } else if (mxc_xla_cache_put(cache, key, content[n], sizeof content[n], NULL)) {
+                _exit(4);
+            }
+        }
+        mxc_xla_cache_close(cache);
+        _exit(found ? 0 : 5);
+    }
+    for (int p = 0; p < PROCESSES; p++) {
+        int status;
+        assert_int_equal(waitpid(pids[p], &status, 0), pids[p]);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    assert_int_equal(each(".tmp", NULL), 0);
+    assert_in_range(each(".xlaprog", NULL), 1, 3);
 }
 
 /* ---- with a client ---- */
@@ -231,7 +311,8 @@ struct made {
 };
 
 /* Opens a client, compiles the text, runs it once, closes. */
-static struct made compile_once(const char *text, const char *flag, int n_threads) {
+static struct made compile_on(const char *plugin, const char *text, const char *flag,
+                              int n_threads) {
     struct mxc_xla_client *client = NULL;
     struct mxc_xla_program *program = NULL;
     struct mxc_xla_buffer *in = NULL, *out = NULL;
@@ -240,7 +321,7 @@ static struct made compile_once(const char *text, const char *flag, int n_thread
     const struct mxc_xla_param scalar = {.shape = {.type = MXC_XLA_F32}};
     const struct mxc_xla_flag flags = {.name = flag, .kind = MXC_XLA_FLAG_BOOL, .value = 1};
     const struct mxc_xla_client_options open = {
-        .plugin = MXC_FAKE_PLUGIN, .cache_dir = dir, .n_threads = n_threads};
+        .plugin = plugin, .cache_dir = dir, .n_threads = n_threads};
     const struct mxc_xla_compile_options options = {.inputs = &scalar,
                                                     .outputs = &scalar,
                                                     .n_inputs = 1,
@@ -263,6 +344,10 @@ static struct made compile_once(const char *text, const char *flag, int n_thread
     return (struct made){n.compiled, n.cached};
 }
 
+static struct made compile_once(const char *text, const char *flag, int n_threads) {
+    return compile_on(MXC_FAKE_PLUGIN, text, flag, n_threads);
+}
+
 static void expect(struct made made, bool compiled) {
     assert_int_equal(made.compiled, compiled);
     assert_int_equal(made.cached, !compiled);
@@ -283,6 +368,26 @@ static void a_second_start_need_not_compile(void **state) {
     fake->platform = "cpu";
     expect(compile_once(TEXT, NULL, 0), false);
     assert_int_equal(fake->calls[FAKE_COMPILE], 6);
+    mxc_fake_plugin_check(fake);
+}
+
+/* Its content counts, and not where it is. */
+static void another_plugin_compiles_for_itself(void **state) {
+    (void)state;
+    struct fake_plugin *fake = mxc_fake_plugin_open();
+    char *data = NULL, copy[100], other[100];
+    size_t length;
+    (void)snprintf(copy, sizeof copy, "%s/copy.so", dir);
+    (void)snprintf(other, sizeof other, "%s/other.so", dir);
+    assert_int_equal(mxc_file_read(MXC_FAKE_PLUGIN, 64 << 20, &data, &length, NULL), MXC_OK);
+    assert_int_equal(mxc_file_write(copy, data, length, NULL), MXC_OK);
+    assert_int_equal(mxc_file_write(other, data, length + 1, NULL), MXC_OK); /* and a zero */
+    mxc_mem_free(data);
+    expect(compile_once(TEXT, NULL, 0), true);
+    expect(compile_on(copy, TEXT, NULL, 0), false);
+    expect(compile_on(other, TEXT, NULL, 0), true);
+    expect(compile_on(other, TEXT, NULL, 0), false);
+    expect(compile_once(TEXT, NULL, 0), false);
     mxc_fake_plugin_check(fake);
 }
 
@@ -357,7 +462,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_least_recently_used_go, setup, teardown),
         cmocka_unit_test_setup_teardown(a_files_digest_is_remembered_until_it_changes, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(features_of_the_processor_count, setup, teardown),
+        cmocka_unit_test_setup_teardown(processes_share_a_folder, setup, teardown),
         cmocka_unit_test_setup_teardown(a_second_start_need_not_compile, setup, teardown),
+        cmocka_unit_test_setup_teardown(another_plugin_compiles_for_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(damaged_programs_are_compiled_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_cache_that_fails_is_only_slower, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_may_run_out, setup, teardown),

@@ -206,7 +206,7 @@ static bool backend_open(struct stage *s) {
     struct mxc_err err;
     struct mxc_backend_options options = {.n_threads = 2};
     options.xla.plugin = mxc_real_plugin();
-    options.xla.cache_dir = getenv("MLXCEL_XLA_CACHE");
+    options.xla.cache_dir = mxc_real_cache();
     if (!options.xla.plugin)
         return false;
     *s = (struct stage){.plan = NULL};
@@ -293,11 +293,14 @@ static double check_taps(const struct stage *s, const struct mini *m,
 }
 
 static void check_numbers(struct stage *s, const struct mini *m,
-                          const struct mxc_tower_input *input, bool taps, double tolerance) {
+                          const struct mxc_tower_input *input, bool taps, bool quantised,
+                          double tolerance) {
     double **want = tower_reference(m, input);
     size_t n = (size_t)tower_rows(m, input, m->graph->logits) * (size_t)m->graph->vocab;
     int steps;
     plan_open(s, m);
+    bool integers = !strstr(s->ops->plan_describe(s->plan), "integers with scales x 0,");
+    assert_int_equal(integers, quantised);
     float *have = run(s, m, input, UINT64_MAX, &steps);
     double worst = difference(have, want[m->graph->logits], n);
     double named = taps ? check_taps(s, m, input, want) : 0;
@@ -324,7 +327,7 @@ static void test_numbers(void **state) {
             struct tower_feed feed;
             tower_model(&m, model, storages[i]);
             tower_feed(&feed, &m, 4, rows, seeds);
-            check_numbers(&s, &m, &feed.input, !i, 2e-5);
+            check_numbers(&s, &m, &feed.input, !i, storages[i] == MXC_ST_MLX_AFFINE, 2e-5);
             tower_feed_fini(&feed);
             mini_close(&m);
         }

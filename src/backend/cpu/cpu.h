@@ -291,6 +291,7 @@ struct mxc_state {
     int32_t n_blocks[MXC_N_KV_KINDS];
     uint8_t *pages[MXC_N_KV_KINDS]; /* [attention of the kind][block][KV head] pages */
     size_t bytes[MXC_N_KV_KINDS];
+    bool huge; /* huge pages are asked for: there was a long sequence */
 };
 
 struct mxc_cpu_run {
@@ -386,7 +387,7 @@ static inline struct mxc_packed mxc_cpu_strips(const struct mxc_packed *packed, 
     return p;
 }
 /* Offset of a matrix in plan->packed is a multiple of this. */
-enum { MXC_CPU_PACK_ALIGN = 256 };
+enum { MXC_CPU_PACK_ALIGN = 256, MXC_CPU_HUGE = 2 << 20 };
 
 /* ---- program.c */
 /* Numbers from row to row for a width: whole lines, an odd number of them, so that a column of
@@ -518,6 +519,8 @@ int32_t mxc_cpu_moe_list(const struct mxc_moe_attr *attr, int32_t n_rows, const 
 /* ---- state.c */
 enum mxc_code mxc_cpu_state_new(struct mxc_plan *plan, const int32_t n_blocks[MXC_N_KV_KINDS],
                                 struct mxc_state **state, struct mxc_err *err) MXC_MUST;
+/* Huge pages from the first long sequence on: short ones would fill a page of every layer. */
+void mxc_cpu_state_expect(struct mxc_state *state, const struct mxc_step *step);
 void mxc_cpu_state_free(struct mxc_state *state);
 void mxc_cpu_state_copy(struct mxc_state *state, enum mxc_kv_kind kind, int32_t from, int32_t to);
 enum mxc_code mxc_cpu_state_export(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,

@@ -169,6 +169,8 @@ enum mxc_code mxc_cpu_run(struct mxc_plan *plan, struct mxc_state *state,
     enum mxc_code code = mxc_cpu_step_begin(plan, state, step, out, err);
     if (code)
         return code;
+    if (state)
+        mxc_cpu_state_expect(state, step);
     struct mxc_cpu_run run = {
         .plan = plan, .state = state, .step = step, .out = out, .program = &plan->fused};
     if (out && out->tap) {

@@ -121,7 +121,8 @@ static void forms_worker(void *arg, int worker, int n_workers) {
         if (mxc_pack_form(&slice->view, p->matrices[i].exact, &slice->packed, &p->errs[worker]))
             atomic_store(&p->failed, true);
         slice->packed.data = p->plan->packed + slice->offset;
-        mxc_tensor_drop(slice->view.tensor, p->matrices[i].row0, p->matrices[i].row1);
+        if (slice->packed.unit != 1) /* scales were looked at */
+            mxc_tensor_drop(slice->view.tensor, p->matrices[i].row0, p->matrices[i].row1);
     }
 }
 
@@ -168,6 +169,8 @@ static void drop_behind(struct packer *p, int32_t i) {
     p->dropping = t;
     int64_t end =
         next && next->slice->view.tensor->data == t->data ? next->row0 : mxc_tensor_rows(t);
+    if (p->matrices[i].alone && p->dropped == p->matrices[i].row0 && end == p->matrices[i].row1)
+        p->dropped = end; /* its units have dropped their rows */
     mxc_tensor_drop(t, p->dropped, end);
     p->dropped = end > p->dropped ? end : p->dropped;
 }

@@ -27,7 +27,7 @@ enum mxc_code mxc_cpu_state_new(struct mxc_plan *plan, const int32_t n_blocks[MX
         }
         size_t bytes;
         if (mxc_size_mul(plan->kv_block_bytes[k], (size_t)n_blocks[k], &bytes))
-            state->pages[k] = mxc_mem_aligned(MXC_ALIGN, bytes, true);
+            state->pages[k] = mxc_mem_aligned(MXC_CPU_HUGE, bytes, false);
         if (!state->pages[k]) {
             code = mxc_err_set(err, MXC_E_NOMEM, "out of memory: %d KV blocks of %zu bytes",
                                n_blocks[k], plan->kv_block_bytes[k]);
@@ -41,6 +41,19 @@ enum mxc_code mxc_cpu_state_new(struct mxc_plan *plan, const int32_t n_blocks[MX
 out:
     mxc_cpu_state_free(state);
     return code;
+}
+
+void mxc_cpu_state_expect(struct mxc_state *state, const struct mxc_step *step) {
+    enum { LONG = 256 };
+    bool is_long = false;
+    for (int32_t i = 0; i < step->n_spans; i++)
+        is_long = is_long || step->spans[i].context + step->spans[i].n_rows > LONG;
+    if (state->huge || !is_long)
+        return;
+    for (int k = 0; k < MXC_N_KV_KINDS; k++)
+        if (state->pages[k])
+            mxc_mem_make_huge(state->pages[k], state->bytes[k]);
+    state->huge = true;
 }
 
 void mxc_cpu_state_free(struct mxc_state *state) {

@@ -160,10 +160,13 @@ static enum mxc_code candidate_init(const struct trial *t, const struct mxc_xla_
         mxc_mem_zalloc((size_t)m->n_results + (size_t)m->n_kv + 1, sizeof(struct mxc_xla_buffer *));
     code = c->in && c->out ? mxc_xla_plan_program(t->plan, "form", m, &c->program, err)
                            : mxc_err_nomem(err);
-    for (int32_t i = 0; !code && i < m->n_params; i++)
-        code = m->params[i].kind == MXC_XLA_PARAM_WEIGHT
-                   ? mxc_xla_plan_weight(t->plan, &m->params[i], &c->in[i], err)
-                   : zeros(t, &m->params[i].shape, &c->in[i], err);
+    for (int32_t i = 0; !code && i < m->n_params; i++) {
+        struct mxc_xla_buffer *const *weight = NULL;
+        if (m->params[i].kind != MXC_XLA_PARAM_WEIGHT)
+            code = zeros(t, &m->params[i].shape, &c->in[i], err);
+        else if (!(code = mxc_xla_plan_weight(t->plan, &m->params[i], &weight, err)))
+            c->in[i] = *weight;
+    }
     if (code)
         candidate_fini(c);
     return code;
@@ -238,18 +241,6 @@ out:
     return code;
 }
 
-/* What was uploaded for forms that were not taken is given back. */
-static void drop_weights(struct mxc_plan *plan) {
-    for (size_t i = 0; i < (size_t)plan->model->n_stacks * MXC_XLA_N_PARTS; i++) {
-        mxc_xla_buffer_free(plan->whole[i]);
-        plan->whole[i] = NULL;
-    }
-    for (size_t i = 0; i < (size_t)plan->graph->n_weights * MXC_XLA_N_PARTS; i++) {
-        mxc_xla_buffer_free(plan->single[i]);
-        plan->single[i] = NULL;
-    }
-}
-
 enum mxc_code mxc_xla_form_choose(struct mxc_plan *plan, size_t least,
                                   struct mxc_xla_measured *measured, struct mxc_err *err) {
     const struct mxc_xla_run *run = longest_run(plan->model);
@@ -260,7 +251,7 @@ enum mxc_code mxc_xla_form_choose(struct mxc_plan *plan, size_t least,
     struct trial t;
     uint8_t key[MXC_XLA_DIGEST_BYTES];
     *all = (struct mxc_xla_measured){.n = 0};
-    if (!run || !b->cache_dir || plan->model->bytes < least)
+    if (!run || !b->cache_dir || plan->model->bytes < least || plan->devices > 1)
         return MXC_OK;
     trial_init(&t, plan, run);
     enum mxc_code code = mxc_xla_module_make(&t.model, &t.buckets, &plan->form, &t.cut, &m, err);
@@ -271,7 +262,7 @@ enum mxc_code mxc_xla_form_choose(struct mxc_plan *plan, size_t least,
         goto out;
     plan->form = all->forms[mxc_xla_form_best(all, plan->graph->n_nodes)];
     remember(cache, key, &plan->form);
-    drop_weights(plan);
+    mxc_xla_plan_drop_weights(plan); /* of forms that were not taken, too */
 out:
     mxc_xla_cache_close(cache);
     mxc_xla_module_fini(&m);

@@ -36,6 +36,7 @@ struct mxc_xla_form {
     int64_t chunk;  /* matrices of more numbers are dequantised and multiplied in pieces of about so
                        many, by a loop; 0: never */
     enum mxc_xla_precision narrow; /* of the inputs of dots; AUTO is F32 */
+    int devices;                   /* that share the work (split.h); 0 is 1 */
 };
 
 /* ---- feeds: what a step or a tower's input brings. which: see the kind. */

@@ -123,7 +123,7 @@ static struct mxc_hlo_value reduce_groups(struct mxc_hlo *h, struct mxc_hlo_valu
 /* Rows of a matrix that are multiplied at once; all of them when it is small. */
 static int64_t chunk_rows(const struct mxc_xla_lower *l, int64_t n, int64_t k) {
     int64_t chunk = l->form->chunk;
-    if (!chunk || n * k <= chunk + chunk / 2)
+    if (!chunk || n * k <= chunk + chunk / 2 || l->form->devices > 1) /* pieces of parts: no gain */
         return n;
     int64_t pieces = (n * k + chunk - 1) / chunk, rows = (n + pieces - 1) / pieces;
     return (rows + 15) / 16 * 16 < n ? (rows + 15) / 16 * 16 : n;

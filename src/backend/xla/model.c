@@ -336,9 +336,10 @@ static void find_layers(struct finder *f) {
             f->layer_node[i] = -1;
 }
 
-static enum mxc_code check_ops(const struct mxc_graph *g, struct mxc_err *err) {
+enum mxc_code mxc_xla_model_check(const struct mxc_graph *g, mxc_xla_lower_fn *(*find)(enum mxc_op),
+                                  struct mxc_err *err) {
     for (int32_t i = 0; i < g->n_nodes; i++)
-        if (!mxc_xla_lower_find(g->nodes[i].op))
+        if (!find(g->nodes[i].op))
             return mxc_err_set(err, MXC_E_UNSUPPORTED, "XLA: there is no lowering of %s (layer %d)",
                                mxc_op_name(g->nodes[i].op), g->nodes[i].layer);
     return MXC_OK;
@@ -346,7 +347,7 @@ static enum mxc_code check_ops(const struct mxc_graph *g, struct mxc_err *err) {
 
 enum mxc_code mxc_xla_model_new(const struct mxc_graph *graph, const struct mxc_weights *weights,
                                 struct mxc_xla_model **out, struct mxc_err *err) {
-    enum mxc_code code = check_ops(graph, err);
+    enum mxc_code code = mxc_xla_model_check(graph, mxc_xla_lower_find, err);
     if (code)
         return code;
     struct mxc_xla_model *m = mxc_mem_zalloc(1, sizeof *m);

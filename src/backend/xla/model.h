@@ -25,6 +25,9 @@ struct mxc_xla_array {
     size_t bytes;               /* of one weight */
     size_t offset;              /* of the first one, in the model's memory */
 };
+/* Which axis of its matrices devices share: rows, where what comes out may be cut; columns, where
+ * what goes in is cut already. */
+enum mxc_xla_split { MXC_XLA_WHOLE, MXC_XLA_SPLIT_ROWS, MXC_XLA_SPLIT_COLUMNS };
 struct mxc_xla_stack {
     int32_t n;     /* weights */
     int32_t first; /* they are order[first .. first + n) */
@@ -33,6 +36,7 @@ struct mxc_xla_stack {
     bool matrix;   /* multiplied */
     bool exact;    /* never narrowed: a router's */
     int32_t group; /* 0: dense */
+    enum mxc_xla_split split;
     struct mxc_xla_array arrays[MXC_XLA_N_PARTS];
 };
 struct mxc_xla_place {
@@ -80,6 +84,10 @@ struct mxc_xla_model {
 enum mxc_code mxc_xla_model_new(const struct mxc_graph *graph, const struct mxc_weights *weights,
                                 struct mxc_xla_model **model, struct mxc_err *err) MXC_MUST;
 void mxc_xla_model_free(struct mxc_xla_model *model);
+/* The check alone, by a table of lowerings of one's own. */
+enum mxc_code mxc_xla_model_check(const struct mxc_graph *graph,
+                                  mxc_xla_lower_fn *(*find)(enum mxc_op),
+                                  struct mxc_err *err) MXC_MUST;
 
 /* ---- weights.c: parts of the above */
 enum mxc_code mxc_xla_weights_plan(struct mxc_xla_model *model, const struct mxc_weights *weights,

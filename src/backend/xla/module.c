@@ -13,6 +13,7 @@
  * was asked for. */
 #include "backend/xla/module.h"
 
+#include "backend/xla/split.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -41,6 +42,16 @@ static bool grow(void **array, int32_t n, int32_t *cap, size_t size) {
     return true;
 }
 
+static int axis_of(const struct mxc_xla_lower *l, const struct mxc_xla_module_param *p) {
+    int devices = l->writer->module->devices, axis;
+    if (p->kind == MXC_XLA_PARAM_KV)
+        return mxc_xla_split_kv(&l->model->groups[p->which / 2], devices);
+    if (p->kind != MXC_XLA_PARAM_WEIGHT)
+        return MXC_NONE;
+    axis = mxc_xla_split_weight(&l->model->stacks[p->which], p->part, devices);
+    return axis != MXC_NONE && p->index == MXC_NONE ? axis + 1 : axis;
+}
+
 /* The argument with that meaning, made when it is new. */
 static struct mxc_hlo_value argument(struct mxc_xla_lower *l, struct mxc_xla_module_param want) {
     struct mxc_xla_module *m = l->writer->module;
@@ -53,6 +64,7 @@ static struct mxc_hlo_value argument(struct mxc_xla_lower *l, struct mxc_xla_mod
             l->writer->failed = true;
             return mxc_hlo_named(&want.shape, "%%a0");
         }
+        want.axis = axis_of(l, &want);
         m->params[m->n_params++] = want;
     }
     return mxc_hlo_named(&want.shape, "%%a%d", i);
@@ -355,8 +367,36 @@ static void write_arguments(const struct mxc_xla_lower *l, struct mxc_buf *to) {
     for (int32_t i = 0; i < m->n_params; i++) {
         (void)mxc_buf_printf(to, "%s\n      %%a%d: %s", i ? "," : "", i,
                              mxc_hlo_type(&m->params[i].shape, type));
-        if (m->params[i].kind == MXC_XLA_PARAM_KV)
-            (void)mxc_buf_printf(to, " {tf.aliasing_output = %d : i32}", m->n_results + n_kv++);
+        bool kv = m->params[i].kind == MXC_XLA_PARAM_KV, split = m->devices > 1;
+        if (kv || split)
+            (void)mxc_buf_puts(to, " {");
+        mxc_xla_split_attribute(to, m->params[i].shape.n_dims, m->params[i].axis, m->devices);
+        if (kv)
+            (void)mxc_buf_printf(to, "%stf.aliasing_output = %d : i32", split ? ", " : "",
+                                 m->n_results + n_kv++);
+        if (kv || split)
+            (void)mxc_buf_puts(to, "}");
+    }
+}
+
+/* Axis of KV result i. */
+static int kv_axis(const struct mxc_xla_module *m, int32_t i) {
+    for (int32_t k = 0; k < m->n_params; k++)
+        if (m->params[k].kind == MXC_XLA_PARAM_KV && i-- == 0)
+            return m->params[k].axis;
+    return MXC_NONE;
+}
+
+static void write_result_types(const struct mxc_xla_module *m, struct mxc_buf *to) {
+    char type[MXC_HLO_TYPE];
+    for (int32_t i = 0; i < m->n_results + m->n_kv; i++) {
+        int axis = i < m->n_results ? MXC_NONE : kv_axis(m, i - m->n_results);
+        (void)mxc_buf_printf(to, "%s%s", i ? ", " : "", mxc_hlo_type(&m->outputs[i], type));
+        if (m->devices < 2)
+            continue;
+        (void)mxc_buf_puts(to, " {");
+        mxc_xla_split_attribute(to, m->outputs[i].n_dims, axis, m->devices);
+        (void)mxc_buf_puts(to, "}");
     }
 }
 
@@ -398,7 +438,7 @@ static enum mxc_code write_module(struct mxc_xla_lower *l, struct mxc_err *err) 
     (void)mxc_buf_puts(&out, "module @step {\n  func.func public @main(");
     write_arguments(l, &out);
     (void)mxc_buf_puts(&out, ") -> (");
-    list_results(l, &out, true);
+    write_result_types(m, &out);
     (void)mxc_buf_puts(&out, ") {\n");
     write_feeds(l, &out, ints, floats);
     (void)mxc_buf_append(&out, mxc_buf_text(&l->h->text), l->h->text.length);
@@ -423,7 +463,7 @@ enum mxc_code mxc_xla_module_make(const struct mxc_xla_model *model,
                                   const struct mxc_xla_buckets *buckets,
                                   const struct mxc_xla_form *form, const struct mxc_xla_cut *cut,
                                   struct mxc_xla_module *out, struct mxc_err *err) {
-    struct mxc_xla_module made = {0};
+    struct mxc_xla_module made = {.devices = form->devices > 1 ? form->devices : 1};
     struct mxc_xla_writer writer = {.module = &made};
     struct mxc_hlo hlo;
     struct mxc_xla_cut all = {0, model->graph->n_nodes};

@@ -20,6 +20,7 @@ struct mxc_xla_module_param {
     enum mxc_xla_part part; /* WEIGHT */
     int32_t index;          /* WEIGHT: of the stack; MXC_NONE: the whole stack */
     struct mxc_xla_shape shape;
+    int axis; /* that devices share (split.h); MXC_NONE: each has all of it */
 };
 
 struct mxc_xla_module {
@@ -34,6 +35,7 @@ struct mxc_xla_module {
                                 the order of the nodes; of a cut: what is read after it as well */
     struct mxc_xla_shape *outputs; /* [n_results + n_kv] */
     int32_t n_results, n_kv;       /* n_kv: 2 * groups less the V of LATENT ones */
+    int devices;                   /* at least 1; results are whole on each of them */
 };
 
 /* Nodes [node0, node1) of a graph. */

@@ -6,6 +6,7 @@
 #include "backend/xla/plan.h"
 
 #include "backend/xla/choice.h"
+#include "backend/xla/split.h"
 #include "backend/xla/tower.h"
 #include "base/mem.h"
 
@@ -116,15 +117,21 @@ static void plan_memory(const struct mxc_plan *plan, struct mxc_plan_memory *mem
     model_memory(plan->model, plan->max_rows, plan->max_out, memory);
 }
 
+/* Places for buffers of weights; one more than there are, so that none is no failure. */
+static size_t n_whole(const struct mxc_plan *plan) {
+    return (size_t)plan->model->n_stacks * MXC_XLA_N_PARTS * (size_t)plan->devices + 1;
+}
+
+static size_t n_single(const struct mxc_plan *plan) {
+    return (size_t)plan->graph->n_weights * MXC_XLA_N_PARTS * (size_t)plan->devices + 1;
+}
+
 static void plan_free(struct mxc_plan *plan) {
     if (!plan)
         return;
 #ifdef MLXCEL_XLA_DEVICE_RUNTIME
     mxc_xla_towers_free(plan->towers);
-    for (size_t i = 0; plan->whole && i < (size_t)plan->model->n_stacks * MXC_XLA_N_PARTS; i++)
-        mxc_xla_buffer_free(plan->whole[i]);
-    for (size_t i = 0; plan->single && i < (size_t)plan->graph->n_weights * MXC_XLA_N_PARTS; i++)
-        mxc_xla_buffer_free(plan->single[i]);
+    mxc_xla_plan_drop_weights(plan);
     while (plan->programs) {
         struct mxc_xla_step_program *p = plan->programs;
         plan->programs = p->next;
@@ -162,10 +169,13 @@ static void describe(struct mxc_plan *plan) {
     }
     for (int32_t i = 0; i < m->n_runs; i++)
         rolled += m->runs[i].turns;
-    (void)snprintf(plan->describe, sizeof plan->describe,
-                   "%s %s: integers with scales x %d, dense x %d; %d turns of like layers in %d "
-                   "runs; kv f32",
-                   platform, precision_name(plan->form.narrow), groups, dense, rolled, m->n_runs);
+    int n = snprintf(plan->describe, sizeof plan->describe,
+                     "%s %s: integers with scales x %d, dense x %d; %d turns of like layers in %d "
+                     "runs; kv f32",
+                     platform, precision_name(plan->form.narrow), groups, dense, rolled, m->n_runs);
+    if (plan->devices > 1)
+        (void)snprintf(plan->describe + n, sizeof plan->describe - (size_t)n, "; %d devices",
+                       plan->devices);
 }
 
 static enum mxc_code compile_xla(struct mxc_backend *backend, const struct mxc_graph *graph,
@@ -187,16 +197,20 @@ static enum mxc_code compile_xla(struct mxc_backend *backend, const struct mxc_g
     plan->max_spans = tower ? 1 : options->max_spans;
     if ((code = mxc_xla_model_new(graph, weights, &plan->model, err)))
         goto out;
-    plan->whole =
-        mxc_mem_zalloc((size_t)plan->model->n_stacks * MXC_XLA_N_PARTS, sizeof *plan->whole);
-    plan->single =
-        mxc_mem_zalloc((size_t)graph->n_weights * MXC_XLA_N_PARTS + 1, sizeof *plan->single);
+    plan->devices = 1;
+#ifdef MLXCEL_XLA_DEVICE_RUNTIME
+    if (!tower)
+        plan->devices = mxc_xla_client_info(plan->client)->n_devices;
+#endif
+    plan->whole = mxc_mem_zalloc(n_whole(plan), sizeof *plan->whole);
+    plan->single = mxc_mem_zalloc(n_single(plan), sizeof *plan->single);
     if (!plan->whole || !plan->single) {
         code = mxc_err_nomem(err);
         goto out;
     }
     plan->form = mxc_xla_form_default(plan->model);
     plan->form.narrow = backend->precision;
+    plan->form.devices = plan->devices;
 #ifdef MLXCEL_XLA_DEVICE_RUNTIME
     if ((code = mxc_xla_weights_pack(plan->model, backend->n_threads, options, err)) ||
         (!tower && (code = mxc_xla_form_choose(plan, MEASURED_BYTES, NULL, err))))
@@ -218,28 +232,34 @@ static const char *plan_describe(const struct mxc_plan *plan) {
 
 #ifdef MLXCEL_XLA_DEVICE_RUNTIME
 
-/* Where the array of one weight stands in plan->single. */
-static size_t single_at(const struct mxc_plan *plan, int32_t stack, int32_t index, int part) {
-    return ((size_t)plan->model->stacks[stack].first + (size_t)index) * MXC_XLA_N_PARTS +
-           (size_t)part;
+void mxc_xla_plan_drop_weights(struct mxc_plan *plan) {
+    for (size_t i = 0; plan->whole && i < n_whole(plan); i++) {
+        mxc_xla_buffer_free(plan->whole[i]);
+        plan->whole[i] = NULL;
+    }
+    for (size_t i = 0; plan->single && i < n_single(plan); i++) {
+        mxc_xla_buffer_free(plan->single[i]);
+        plan->single[i] = NULL;
+    }
 }
 
 enum mxc_code mxc_xla_plan_weight(struct mxc_plan *plan, const struct mxc_xla_module_param *param,
-                                  struct mxc_xla_buffer **out, struct mxc_err *err) {
-    int part = (int)param->part;
+                                  struct mxc_xla_buffer *const **out, struct mxc_err *err) {
     bool whole = param->index == MXC_NONE;
-    struct mxc_xla_buffer **slot =
-        whole ? &plan->whole[(size_t)param->which * MXC_XLA_N_PARTS + (size_t)part]
-              : &plan->single[single_at(plan, param->which, param->index, part)];
-    if (!*slot) {
+    size_t number = whole ? (size_t)param->which
+                          : (size_t)plan->model->stacks[param->which].first + (size_t)param->index;
+    struct mxc_xla_buffer **slots =
+        (whole ? plan->whole : plan->single) +
+        (number * MXC_XLA_N_PARTS + (size_t)param->part) * (size_t)plan->devices;
+    if (!*slots) {
         const uint8_t *data =
             mxc_xla_array_data(plan->model, param->which, param->part, whole ? 0 : param->index);
-        enum mxc_code code =
-            mxc_xla_buffer_new(plan->client, 0, &param->shape, data, MXC_XLA_BORROW, slot, err);
+        enum mxc_code code = mxc_xla_split_upload(plan->client, plan->devices, &param->shape,
+                                                  param->axis, data, MXC_XLA_BORROW, slots, err);
         if (code)
             return code;
     }
-    *out = *slot;
+    *out = slots;
     return MXC_OK;
 }
 
@@ -255,11 +275,20 @@ enum mxc_code mxc_xla_plan_program(struct mxc_plan *plan, const char *name,
         goto out;
     }
     for (int32_t i = 0; i < m->n_params; i++)
-        in[i] = (struct mxc_xla_param){m->params[i].shape, m->params[i].kind == MXC_XLA_PARAM_KV};
-    for (size_t i = 0; i < n_out; i++)
+        in[i] = (struct mxc_xla_param){
+            mxc_xla_split_part(&m->params[i].shape, m->params[i].axis, m->devices),
+            m->params[i].kind == MXC_XLA_PARAM_KV};
+    for (size_t i = 0; i < (size_t)m->n_results; i++)
         outputs[i].shape = m->outputs[i];
-    struct mxc_xla_compile_options options = {
-        .inputs = in, .outputs = outputs, .n_inputs = m->n_params, .n_outputs = (int)n_out};
+    for (int32_t i = 0, next = m->n_results; i < m->n_params; i++)
+        if (m->params[i].kind == MXC_XLA_PARAM_KV)
+            outputs[next++].shape = in[i].shape;
+    struct mxc_xla_compile_options options = {.inputs = in,
+                                              .outputs = outputs,
+                                              .n_inputs = m->n_params,
+                                              .n_outputs = (int)n_out,
+                                              .n_partitions = m->devices,
+                                              .spmd = m->devices > 1};
     code = mxc_xla_compile(plan->client, name, m->text, m->length, &options, program, err);
 out:
     mxc_mem_free(in);

@@ -29,9 +29,10 @@ struct mxc_plan {
     const struct mxc_graph *graph;
     struct mxc_xla_model *model;
     struct mxc_xla_form form;
-    bool form_chosen; /* else choice.c has not measured yet */
+    int devices; /* that share the model; of a tower: 1 */
     int32_t max_rows, max_out, max_spans;
-    /* [n_stacks][N_PARTS] whole stacks, and [n_weights of all stacks][N_PARTS] single weights */
+    /* [n_stacks][N_PARTS][devices] whole stacks, and [n_weights of all stacks][N_PARTS][devices]
+     * single weights */
     struct mxc_xla_buffer **whole, **single;
     struct mxc_xla_step_program *programs;
     struct mxc_xla_towers *towers; /* the tower files' own */
@@ -48,11 +49,15 @@ struct mxc_state {
     int32_t n_blocks[MXC_N_KV_KINDS]; /* the engine's */
     int32_t blocks[MXC_N_KV_KINDS];   /* of the arrays: those, one of zeros, one for waste, and some
                                          that nobody uses, so that sizes are few */
-    struct mxc_xla_buffer **kv;       /* [2 * groups] K, V; V of LATENT: NULL */
+    struct mxc_xla_buffer **kv;       /* [devices][2 * groups] K, V; V of LATENT: NULL */
     bool lost;                        /* a copy failed: nothing here can be trusted */
     struct mxc_xla_state_program *programs; /* state.c's own */
 };
 
+/* Arrays of one device. */
+static inline size_t mxc_xla_state_arrays(const struct mxc_state *state) {
+    return 2 * (size_t)state->plan->model->n_groups;
+}
 static inline int32_t mxc_xla_zero_block(const struct mxc_state *state, int kind) {
     return state->n_blocks[kind];
 }
@@ -61,9 +66,12 @@ static inline int32_t mxc_xla_waste_block(const struct mxc_state *state, int kin
 }
 
 /* ---- plan.c */
-/* The device buffer of a weight argument, borrowed; uploaded when it is asked for first. */
+/* The buffers of a weight argument, one of each device, borrowed; uploaded when they are asked for
+ * first. */
 enum mxc_code mxc_xla_plan_weight(struct mxc_plan *plan, const struct mxc_xla_module_param *param,
-                                  struct mxc_xla_buffer **out, struct mxc_err *err) MXC_MUST;
+                                  struct mxc_xla_buffer *const **out, struct mxc_err *err) MXC_MUST;
+/* Lets all of them go; what is asked for again is uploaded again. */
+void mxc_xla_plan_drop_weights(struct mxc_plan *plan);
 /* Compiles a module; donation and signature are taken from it. */
 enum mxc_code mxc_xla_plan_program(struct mxc_plan *plan, const char *name,
                                    const struct mxc_xla_module *module,

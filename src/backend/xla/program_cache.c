@@ -293,13 +293,13 @@ out:
 
 /* ---- the processor ---- */
 
-void mxc_xla_cache_add_cpu(struct mxc_blake2b *state) {
+void mxc_xla_cache_add_cpu_of(struct mxc_blake2b *state, const char *cpuinfo) {
     struct utsname name;
     if (!uname(&name))
         mxc_blake2b_add(state, name.machine, strlen(name.machine));
     /* The first processor's model and flags; every line up to the first empty one but those that
      * change by the minute. */
-    FILE *f = fopen("/proc/cpuinfo", "re");
+    FILE *f = fopen(cpuinfo, "re");
     char line[8192];
     static const char *const facts[] = {"vendor_id", "cpu family",      "model",    "stepping",
                                         "flags",     "CPU implementer", "CPU part", "Features"};
@@ -309,6 +309,10 @@ void mxc_xla_cache_add_cpu(struct mxc_blake2b *state) {
                 mxc_blake2b_add(state, line, strlen(line));
     if (f)
         (void)fclose(f);
+}
+
+void mxc_xla_cache_add_cpu(struct mxc_blake2b *state) {
+    mxc_xla_cache_add_cpu_of(state, "/proc/cpuinfo");
 }
 
 #endif

@@ -50,6 +50,8 @@ MXC_MUST enum mxc_code mxc_xla_cache_file_digest(struct mxc_xla_cache *cache, co
                                                  struct mxc_err *err);
 /* Adds what compiled code may depend on of this machine's processor. */
 void mxc_xla_cache_add_cpu(struct mxc_blake2b *state);
+/* The same of a processor that a file like /proc/cpuinfo describes. */
+void mxc_xla_cache_add_cpu_of(struct mxc_blake2b *state, const char *cpuinfo);
 void mxc_xla_cache_hex(const uint8_t digest[MXC_XLA_DIGEST_BYTES],
                        char hex[2 * MXC_XLA_DIGEST_BYTES + 1]);
 

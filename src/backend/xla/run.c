@@ -7,6 +7,7 @@
 
 #ifdef MLXCEL_XLA_DEVICE_RUNTIME
 
+#include "backend/xla/split.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -116,11 +117,11 @@ static bool room(void **array, size_t *have, size_t need, size_t size) {
     return true;
 }
 
-/* Feeds of one type, as one array on the device. */
+/* Feeds of one type, as one array, on every device: buffers [devices]. */
 static enum mxc_code upload(const struct walk *w, const struct mxc_xla_part_of_step *part,
                             const struct mxc_xla_step_program *p,
                             const struct mxc_xla_module_param *param,
-                            struct mxc_xla_buffer **buffer, struct mxc_err *err) {
+                            struct mxc_xla_buffer **buffers, struct mxc_err *err) {
     struct mxc_plan *plan = w->plan;
     bool ints = param->kind == MXC_XLA_PARAM_INTS;
     size_t n = ints ? p->module.n_ints : p->module.n_floats;
@@ -134,51 +135,95 @@ static enum mxc_code upload(const struct walk *w, const struct mxc_xla_part_of_s
                               ints ? (void *)(plan->feed_ints + f->offset)
                                    : (void *)(plan->feed_floats + f->offset));
     }
-    return mxc_xla_buffer_new(plan->client, 0, &param->shape,
-                              ints ? (void *)plan->feed_ints : (void *)plan->feed_floats,
-                              MXC_XLA_COPY, buffer, err);
+    return mxc_xla_split_upload(plan->client, plan->devices, &param->shape, MXC_NONE,
+                                ints ? (void *)plan->feed_ints : (void *)plan->feed_floats,
+                                MXC_XLA_COPY, buffers, err);
 }
 
-/* Arguments of a run; ours[i]: made for this run. */
+/* Everything of one run. in: [devices][n_in], results: [devices][n_out]; ours[i]: argument i was
+ * made for this run. */
+struct call {
+    size_t n_in, n_out, devices;
+    struct mxc_xla_buffer **in, **results, **made; /* made: [devices], of one argument */
+    bool *ours;
+};
+
+static void call_fini(struct call *c) {
+    for (size_t i = 0; c->ours && i < c->n_in; i++)
+        for (size_t d = 0; c->ours[i] && d < c->devices; d++)
+            mxc_xla_buffer_free(c->in[d * c->n_in + i]);
+    for (size_t i = 0; c->results && i < c->devices * c->n_out; i++)
+        mxc_xla_buffer_free(c->results[i]);
+    mxc_mem_free(c->in);
+    mxc_mem_free(c->results);
+    mxc_mem_free(c->made);
+    mxc_mem_free(c->ours);
+}
+
+static enum mxc_code call_init(struct call *c, const struct mxc_xla_module *m,
+                               struct mxc_err *err) {
+    *c = (struct call){.n_in = (size_t)m->n_params,
+                       .n_out = (size_t)m->n_results + (size_t)m->n_kv,
+                       .devices = (size_t)m->devices};
+    c->in = mxc_mem_zalloc(c->devices * c->n_in + 1, sizeof(struct mxc_xla_buffer *));
+    c->results = mxc_mem_zalloc(c->devices * c->n_out + 1, sizeof(struct mxc_xla_buffer *));
+    c->made = mxc_mem_zalloc(c->devices, sizeof(struct mxc_xla_buffer *));
+    c->ours = mxc_mem_zalloc(c->n_in + 1, sizeof *c->ours);
+    if (c->in && c->results && c->made && c->ours)
+        return MXC_OK;
+    call_fini(c);
+    return mxc_err_nomem(err);
+}
+
 static enum mxc_code arguments(const struct walk *w, const struct mxc_xla_part_of_step *part,
-                               const struct mxc_xla_step_program *p, struct mxc_xla_buffer **in,
-                               bool *ours, struct mxc_err *err) {
-    enum mxc_code code = MXC_OK;
-    for (int32_t i = 0; !code && i < p->module.n_params; i++) {
-        const struct mxc_xla_module_param *param = &p->module.params[i];
+                               const struct mxc_xla_step_program *p, struct call *c,
+                               struct mxc_err *err) {
+    const struct mxc_xla_module *m = &p->module;
+    for (int32_t i = 0; i < m->n_params; i++) {
+        const struct mxc_xla_module_param *param = &m->params[i];
+        struct mxc_xla_buffer *const *from = c->made;
+        size_t step = 1;
+        enum mxc_code code = MXC_OK;
         switch (param->kind) {
         case MXC_XLA_PARAM_INTS:
         case MXC_XLA_PARAM_FLOATS:
-            code = upload(w, part, p, param, &in[i], err);
-            ours[i] = !code;
+            code = upload(w, part, p, param, c->made, err);
+            c->ours[i] = !code;
             break;
         case MXC_XLA_PARAM_KV:
-            in[i] = w->state->kv[param->which];
+            from = w->state->kv + param->which;
+            step = mxc_xla_state_arrays(w->state);
             break;
         case MXC_XLA_PARAM_WEIGHT:
-            code = mxc_xla_plan_weight(w->plan, param, &in[i], err);
+            code = mxc_xla_plan_weight(w->plan, param, &from, err);
             break;
         default:
             code = mxc_err_set(err, MXC_E_INTERNAL, "XLA: a step reads a value from outside");
         }
+        if (code)
+            return code;
+        for (size_t d = 0; d < c->devices; d++)
+            c->in[d * c->n_in + (size_t)i] = from[d * step];
     }
-    return code;
+    return MXC_OK;
 }
 
 /* The state's arrays are consumed; those of the results take their places. */
-static void take_state(struct mxc_state *state, const struct mxc_xla_module *m,
-                       struct mxc_xla_buffer **results) {
-    int32_t next = m->n_results;
-    for (int32_t i = 0; i < m->n_params; i++) {
-        if (m->params[i].kind != MXC_XLA_PARAM_KV)
-            continue;
-        struct mxc_xla_buffer **slot = &state->kv[m->params[i].which];
-        mxc_xla_buffer_free(*slot);
-        *slot = results ? results[next] : NULL;
-        if (results)
-            results[next++] = NULL;
+static void take_state(struct mxc_state *state, const struct mxc_xla_module *m, struct call *c,
+                       bool failed) {
+    for (size_t d = 0; d < c->devices; d++) {
+        struct mxc_xla_buffer **next = c->results + d * c->n_out + (size_t)m->n_results;
+        for (int32_t i = 0; i < m->n_params; i++) {
+            if (m->params[i].kind != MXC_XLA_PARAM_KV)
+                continue;
+            struct mxc_xla_buffer **slot =
+                &state->kv[d * mxc_xla_state_arrays(state) + (size_t)m->params[i].which];
+            mxc_xla_buffer_free(*slot);
+            *slot = failed ? NULL : *next;
+            *next++ = NULL;
+        }
     }
-    state->lost |= !results;
+    state->lost |= failed;
 }
 
 /* Rows of a result to where they belong. */
@@ -216,29 +261,18 @@ static enum mxc_code run_part(const struct walk *w, const struct mxc_xla_part_of
     if (code)
         return code;
     const struct mxc_xla_module *m = &p->module;
-    size_t n_in = (size_t)m->n_params, n_out = (size_t)m->n_results + (size_t)m->n_kv;
-    struct mxc_xla_buffer **in = mxc_mem_zalloc(n_in + 1, sizeof *in);
-    struct mxc_xla_buffer **results = mxc_mem_zalloc(n_out + 1, sizeof *results);
-    bool *ours = mxc_mem_zalloc(n_in + 1, sizeof *ours);
-    if (!in || !results || !ours) {
-        code = mxc_err_nomem(err);
+    struct call c;
+    if ((code = call_init(&c, m, err)))
+        return code;
+    if ((code = arguments(w, part, p, &c, err)))
         goto out;
-    }
-    if ((code = arguments(w, part, p, in, ours, err)))
-        goto out;
-    code = mxc_xla_execute(p->program, in, n_in, results, n_out, err);
-    take_state(w->state, m, code ? NULL : results);
-    for (int32_t i = 0; !code && i < m->n_results; i++)
-        code = read_result(w, part, m->results[i], results[i], err);
+    code = mxc_xla_execute(p->program, c.in, c.devices * c.n_in, c.results, c.devices * c.n_out,
+                           err);
+    take_state(w->state, m, &c, code != MXC_OK);
+    for (int32_t i = 0; !code && i < m->n_results; i++) /* the first device has all of it */
+        code = read_result(w, part, m->results[i], c.results[i], err);
 out:
-    for (size_t i = 0; ours && i < n_in; i++)
-        if (ours[i])
-            mxc_xla_buffer_free(in[i]);
-    for (size_t i = 0; results && i < n_out; i++)
-        mxc_xla_buffer_free(results[i]);
-    mxc_mem_free(in);
-    mxc_mem_free(results);
-    mxc_mem_free(ours);
+    call_fini(&c);
     return code;
 }
 

@@ -8,6 +8,7 @@
 
 #ifdef MLXCEL_XLA_DEVICE_RUNTIME
 
+#include "backend/xla/split.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -41,7 +42,12 @@ static struct mxc_xla_shape array_shape(const struct mxc_state *state, int32_t i
 }
 
 static int32_t n_arrays(const struct mxc_state *state) {
-    return 2 * state->plan->model->n_groups;
+    return (int32_t)mxc_xla_state_arrays(state);
+}
+
+/* Axis of array i that devices share. */
+static int array_axis(const struct mxc_state *state, int32_t i) {
+    return mxc_xla_split_kv(&state->plan->model->groups[i / 2], state->plan->devices);
 }
 
 /* ---- programs */
@@ -49,20 +55,32 @@ static int32_t n_arrays(const struct mxc_state *state) {
 struct writer {
     const struct mxc_state *state;
     struct mxc_hlo h;
-    struct mxc_xla_param *in, *out; /* [n_arrays + 2] */
+    struct mxc_xla_param *in, *out; /* [2 * n_arrays + 2] shapes of all devices together */
+    int *in_axis, *out_axis;
     struct mxc_hlo_value *results;
     int n_in, n_out;
     int kind;
     enum job job;
 };
 
-static struct mxc_hlo_value argument(struct writer *w, struct mxc_xla_shape shape, bool donated) {
-    w->in[w->n_in] = (struct mxc_xla_param){shape, donated};
+/* Data that every device has whole. */
+static struct mxc_hlo_value argument(struct writer *w, struct mxc_xla_shape shape) {
+    w->in[w->n_in] = (struct mxc_xla_param){shape, false};
+    w->in_axis[w->n_in] = MXC_NONE;
     return mxc_hlo_named(&shape, "%%a%d", w->n_in++);
 }
 
-static void result(struct writer *w, struct mxc_hlo_value v) {
+/* Array i of the state. */
+static struct mxc_hlo_value array_argument(struct writer *w, int32_t i) {
+    struct mxc_hlo_value v = argument(w, array_shape(w->state, i, 0));
+    w->in[w->n_in - 1].donated = w->job != EXPORT;
+    w->in_axis[w->n_in - 1] = array_axis(w->state, i);
+    return v;
+}
+
+static void result(struct writer *w, struct mxc_hlo_value v, int axis) {
     w->out[w->n_out].shape = v.shape;
+    w->out_axis[w->n_out] = axis;
     w->results[w->n_out++] = v;
 }
 
@@ -78,8 +96,8 @@ static void write_blocks(struct writer *w) {
     int n = 0;
     for (int32_t i = 0; i < n_arrays(s); i++)
         if (has_array(s, i, w->kind))
-            arrays[n++] = argument(w, array_shape(s, i, 0), w->job != EXPORT);
-    struct mxc_hlo_value ints = argument(w, mxc_hlo_shape(MXC_XLA_S32, MXC_DIMS(2)), false);
+            arrays[n++] = array_argument(w, i);
+    struct mxc_hlo_value ints = argument(w, mxc_hlo_shape(MXC_XLA_S32, MXC_DIMS(2)));
     zero = mxc_hlo_scalar(h, MXC_XLA_S32, 0);
     n = 0;
     for (int32_t i = 0; i < n_arrays(s); i++) {
@@ -88,9 +106,12 @@ static void write_blocks(struct writer *w) {
         struct mxc_xla_shape one = array_shape(s, i, 1);
         struct mxc_hlo_value from[] = {zero, pick(h, ints, 0), zero, zero, zero};
         struct mxc_hlo_value to[] = {zero, pick(h, ints, 1), zero, zero, zero};
-        block = w->job == IMPORT ? argument(w, one, false)
+        block = w->job == IMPORT ? argument(w, one)
                                  : mxc_hlo_dynamic_slice(h, arrays[n], from, one.dims);
-        result(w, w->job == EXPORT ? block : mxc_hlo_dynamic_update(h, arrays[n], block, to));
+        if (w->job == EXPORT)
+            result(w, block, MXC_NONE);
+        else
+            result(w, mxc_hlo_dynamic_update(h, arrays[n], block, to), array_axis(s, i));
         n++;
     }
 }
@@ -104,14 +125,12 @@ static void write_put(struct writer *w) {
     int64_t width = 0, at = 0;
     for (int32_t i = 0; i < n_arrays(s); i++)
         if (has_array(s, i, w->kind))
-            arrays[i] = argument(w, array_shape(s, i, 0), true);
+            arrays[i] = array_argument(w, i);
     for (int32_t i = 0; i < g->n_nodes; i++)
         if (g->nodes[i].op == MXC_OP_CROSS)
             width += 2 * (int64_t)g->nodes[i].u.cross.n_kv_heads * g->nodes[i].u.cross.head_dim;
-    struct mxc_hlo_value slots =
-        argument(w, mxc_hlo_shape(MXC_XLA_S32, MXC_DIMS(PUT_ROWS, 2)), false);
-    struct mxc_hlo_value rows =
-        argument(w, mxc_hlo_shape(MXC_XLA_F32, MXC_DIMS(PUT_ROWS, width)), false);
+    struct mxc_hlo_value slots = argument(w, mxc_hlo_shape(MXC_XLA_S32, MXC_DIMS(PUT_ROWS, 2)));
+    struct mxc_hlo_value rows = argument(w, mxc_hlo_shape(MXC_XLA_F32, MXC_DIMS(PUT_ROWS, width)));
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const struct mxc_cross_attr *a = &g->nodes[i].u.cross;
         if (g->nodes[i].op != MXC_OP_CROSS)
@@ -130,7 +149,7 @@ static void write_put(struct writer *w) {
     }
     for (int32_t i = 0; i < n_arrays(s); i++)
         if (has_array(s, i, w->kind))
-            result(w, arrays[i]);
+            result(w, arrays[i], array_axis(s, i));
 }
 
 static void write_job(struct writer *w) {
@@ -142,28 +161,42 @@ static void write_job(struct writer *w) {
         for (int32_t i = 0; i < n_arrays(w->state); i++)
             if (has_array(w->state, i, w->kind)) {
                 struct mxc_xla_shape shape = array_shape(w->state, i, 0);
-                result(w, mxc_hlo_splat(&w->h, shape.type, 0, shape.n_dims, shape.dims));
+                result(w, mxc_hlo_splat(&w->h, shape.type, 0, shape.n_dims, shape.dims),
+                       array_axis(w->state, i));
             }
     }
 }
 
+/* The signature, with how things lie on several devices. */
+static void write_signature(const struct writer *w, int devices, struct mxc_buf *out) {
+    char type[MXC_HLO_TYPE];
+    int aliased = 0;
+    (void)mxc_buf_puts(out, "module @kv {\n  func.func public @main(");
+    for (int i = 0; i < w->n_in; i++) {
+        (void)mxc_buf_printf(out, "%s%%a%d: %s {", i ? ", " : "", i,
+                             mxc_hlo_type(&w->in[i].shape, type));
+        mxc_xla_split_attribute(out, w->in[i].shape.n_dims, w->in_axis[i], devices);
+        if (w->in[i].donated)
+            (void)mxc_buf_printf(out, "%stf.aliasing_output = %d : i32", devices > 1 ? ", " : "",
+                                 aliased++);
+        (void)mxc_buf_puts(out, "}");
+    }
+    (void)mxc_buf_puts(out, ") -> (");
+    for (int i = 0; i < w->n_out; i++) {
+        (void)mxc_buf_printf(out, "%s%s {", i ? ", " : "", mxc_hlo_type(&w->out[i].shape, type));
+        mxc_xla_split_attribute(out, w->out[i].shape.n_dims, w->out_axis[i], devices);
+        (void)mxc_buf_puts(out, "}");
+    }
+    (void)mxc_buf_puts(out, ") {\n");
+}
+
 static enum mxc_code finish(struct writer *w, struct mxc_xla_program **program,
                             struct mxc_err *err) {
+    int devices = w->state->plan->devices;
     char type[MXC_HLO_TYPE];
     struct mxc_buf out;
-    int aliased = 0;
     mxc_buf_init(&out, MXC_HLO_MAX_BYTES);
-    (void)mxc_buf_puts(&out, "module @kv {\n  func.func public @main(");
-    for (int i = 0; i < w->n_in; i++) {
-        (void)mxc_buf_printf(&out, "%s%%a%d: %s", i ? ", " : "", i,
-                             mxc_hlo_type(&w->in[i].shape, type));
-        if (w->in[i].donated)
-            (void)mxc_buf_printf(&out, " {tf.aliasing_output = %d : i32}", aliased++);
-    }
-    (void)mxc_buf_puts(&out, ") -> (");
-    for (int i = 0; i < w->n_out; i++)
-        (void)mxc_buf_printf(&out, "%s%s", i ? ", " : "", mxc_hlo_type(&w->out[i].shape, type));
-    (void)mxc_buf_puts(&out, ") {\n");
+    write_signature(w, devices, &out);
     (void)mxc_buf_append(&out, mxc_buf_text(&w->h.text), w->h.text.length);
     (void)mxc_buf_puts(&out, "    return ");
     for (int i = 0; i < w->n_out; i++)
@@ -175,8 +208,16 @@ static enum mxc_code finish(struct writer *w, struct mxc_xla_program **program,
     enum mxc_code code = mxc_buf_status(&w->h.text, err);
     if (!code)
         code = mxc_buf_status(&out, err);
-    struct mxc_xla_compile_options options = {
-        .inputs = w->in, .outputs = w->out, .n_inputs = w->n_in, .n_outputs = w->n_out};
+    for (int i = 0; i < w->n_in; i++)
+        w->in[i].shape = mxc_xla_split_part(&w->in[i].shape, w->in_axis[i], devices);
+    for (int i = 0; i < w->n_out; i++)
+        w->out[i].shape = mxc_xla_split_part(&w->out[i].shape, w->out_axis[i], devices);
+    struct mxc_xla_compile_options options = {.inputs = w->in,
+                                              .outputs = w->out,
+                                              .n_inputs = w->n_in,
+                                              .n_outputs = w->n_out,
+                                              .n_partitions = devices,
+                                              .spmd = devices > 1};
     if (!code)
         code = mxc_xla_compile(w->state->plan->client, job_names[w->job], mxc_buf_text(&out),
                                out.length, &options, program, err);
@@ -199,7 +240,9 @@ static enum mxc_code program_for(struct mxc_state *state, enum job job, int kind
     w.in = mxc_mem_zalloc(room, sizeof *w.in);
     w.out = mxc_mem_zalloc(room, sizeof *w.out);
     w.results = mxc_mem_zalloc(room, sizeof *w.results);
-    if (!p || !w.in || !w.out || !w.results) {
+    w.in_axis = mxc_mem_zalloc(room, sizeof *w.in_axis);
+    w.out_axis = mxc_mem_zalloc(room, sizeof *w.out_axis);
+    if (!p || !w.in || !w.out || !w.results || !w.in_axis || !w.out_axis) {
         code = mxc_err_nomem(err);
         goto out;
     }
@@ -215,40 +258,82 @@ out:
     mxc_mem_free(w.in);
     mxc_mem_free(w.out);
     mxc_mem_free(w.results);
+    mxc_mem_free(w.in_axis);
+    mxc_mem_free(w.out_axis);
     mxc_hlo_fini(&w.h);
     return code;
 }
 
 /* ---- running them */
 
-/* Runs a job: the arrays of the kind, then more [n_more]. results: those of EXPORT, else the arrays
- * are taken back. */
+/* Runs a job: the arrays of the kind, then more [n_more][devices], which is the job's own to read.
+ * exported: the blocks of EXPORT, from the first device; NULL: the arrays are taken back. */
 static enum mxc_code run_job(struct mxc_state *state, enum job job, int kind,
                              struct mxc_xla_buffer *const *more, size_t n_more,
                              struct mxc_xla_buffer **exported, struct mxc_err *err) {
     struct mxc_xla_program *program = NULL;
-    struct mxc_xla_buffer *in[2 * MXC_HLO_MAX_PARTS + 4], *results[MXC_HLO_MAX_PARTS] = {0};
-    size_t n_in = 0, n_out = 0;
+    size_t devices = (size_t)state->plan->devices, arrays = mxc_xla_state_arrays(state);
+    size_t n_in = n_more, n_out = 0;
     enum mxc_code code = program_for(state, job, kind, &program, err);
     if (code)
         return code;
     for (int32_t i = 0; i < n_arrays(state); i++)
-        if (has_array(state, i, kind)) {
-            if (job != MAKE)
-                in[n_in++] = state->kv[i];
-            n_out++;
-        }
-    for (size_t i = 0; i < n_more; i++)
-        in[n_in++] = more[i];
-    code = mxc_xla_execute(program, in, n_in, exported ? exported : results, n_out, err);
-    n_out = 0;
-    for (int32_t i = 0; !exported && i < n_arrays(state); i++)
-        if (has_array(state, i, kind)) {
-            mxc_xla_buffer_free(state->kv[i]);
-            state->kv[i] = results[n_out++];
+        n_out += has_array(state, i, kind);
+    n_in += job != MAKE ? n_out : 0;
+    struct mxc_xla_buffer **in =
+        mxc_mem_zalloc(devices * n_in + 1, sizeof(struct mxc_xla_buffer *));
+    struct mxc_xla_buffer **out =
+        mxc_mem_zalloc(devices * n_out + 1, sizeof(struct mxc_xla_buffer *));
+    if (!in || !out) {
+        code = mxc_err_nomem(err);
+        goto out;
+    }
+    for (size_t d = 0, at = 0; d < devices; d++) {
+        for (int32_t i = 0; job != MAKE && i < n_arrays(state); i++)
+            if (has_array(state, i, kind))
+                in[at++] = state->kv[d * arrays + (size_t)i];
+        for (size_t i = 0; i < n_more; i++)
+            in[at++] = more[i * devices + d];
+    }
+    code = mxc_xla_execute(program, in, devices * n_in, out, devices * n_out, err);
+    for (size_t d = 0, at = 0; d < devices; d++)
+        for (int32_t i = 0; i < n_arrays(state); i++) {
+            if (!has_array(state, i, kind))
+                continue;
+            struct mxc_xla_buffer *made = out[at];
+            if (exported && !d)
+                exported[at] = made;
+            else if (exported)
+                mxc_xla_buffer_free(made);
+            if (!exported) {
+                mxc_xla_buffer_free(state->kv[d * arrays + (size_t)i]);
+                state->kv[d * arrays + (size_t)i] = made;
+            }
+            at++;
         }
     state->lost |= code && !exported;
+out:
+    mxc_mem_free(in);
+    mxc_mem_free(out);
     return code;
+}
+
+/* Data for a job, on every device: more [devices]. */
+static enum mxc_code send(const struct mxc_state *state, const struct mxc_xla_shape *shape,
+                          const void *data, struct mxc_xla_buffer **more, struct mxc_err *err) {
+    return mxc_xla_split_upload(state->plan->client, state->plan->devices, shape, MXC_NONE, data,
+                                MXC_XLA_COPY, more, err);
+}
+
+/* Room for n arguments of send. */
+static struct mxc_xla_buffer **more_new(const struct mxc_state *state, size_t n) {
+    return mxc_mem_zalloc(n * (size_t)state->plan->devices, sizeof(struct mxc_xla_buffer *));
+}
+
+static void more_free(const struct mxc_state *state, struct mxc_xla_buffer **more, size_t n) {
+    for (size_t i = 0; more && i < n * (size_t)state->plan->devices; i++)
+        mxc_xla_buffer_free(more[i]);
+    mxc_mem_free(more);
 }
 
 static int32_t array_blocks(int32_t n) {
@@ -281,7 +366,8 @@ enum mxc_code mxc_xla_state_new(struct mxc_plan *plan, const int32_t n_blocks[MX
                            plan->model->n_groups);
         goto out;
     }
-    state->kv = mxc_mem_zalloc((size_t)n_arrays(state) + 1, sizeof *state->kv);
+    state->kv =
+        mxc_mem_zalloc((size_t)plan->devices * mxc_xla_state_arrays(state) + 1, sizeof *state->kv);
     if (!state->kv) {
         code = mxc_err_nomem(err);
         goto out;
@@ -298,7 +384,8 @@ out:
 void mxc_xla_state_free(struct mxc_state *state) {
     if (!state)
         return;
-    for (int32_t i = 0; state->kv && i < n_arrays(state); i++)
+    for (size_t i = 0; state->kv && i < (size_t)state->plan->devices * mxc_xla_state_arrays(state);
+         i++)
         mxc_xla_buffer_free(state->kv[i]);
     while (state->programs) {
         struct mxc_xla_state_program *p = state->programs;
@@ -326,31 +413,33 @@ static enum mxc_code check_block(const struct mxc_state *state, enum mxc_kv_kind
 }
 
 static enum mxc_code numbers(const struct mxc_state *state, int32_t a, int32_t b,
-                             struct mxc_xla_buffer **out, struct mxc_err *err) {
+                             struct mxc_xla_buffer **more, struct mxc_err *err) {
     const int32_t both[2] = {a, b};
     struct mxc_xla_shape shape = mxc_hlo_shape(MXC_XLA_S32, MXC_DIMS(2));
-    return mxc_xla_buffer_new(state->plan->client, 0, &shape, both, MXC_XLA_COPY, out, err);
+    return more ? send(state, &shape, both, more, err) : mxc_err_nomem(err);
 }
 
 void mxc_xla_state_copy(struct mxc_state *state, enum mxc_kv_kind kind, int32_t from, int32_t to) {
-    struct mxc_xla_buffer *ints = NULL;
     struct mxc_err err;
     if (check_block(state, kind, from, &err) || check_block(state, kind, to, &err) || from == to)
         return;
-    if (numbers(state, from, to, &ints, &err) ||
-        run_job(state, COPY, (int)kind, &ints, 1, NULL, &err))
+    struct mxc_xla_buffer **ints = more_new(state, 1);
+    if (numbers(state, from, to, ints, &err) ||
+        run_job(state, COPY, (int)kind, ints, 1, NULL, &err))
         state->lost = true; /* the next step says so */
-    mxc_xla_buffer_free(ints);
+    more_free(state, ints, 1);
 }
 
 enum mxc_code mxc_xla_state_export(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,
                                    void *bytes, struct mxc_err *err) {
-    struct mxc_xla_buffer *ints = NULL, *blocks[MXC_HLO_MAX_PARTS] = {0};
+    struct mxc_xla_buffer *blocks[MXC_HLO_MAX_PARTS] = {0};
     enum mxc_code code = check_block(state, kind, block, err);
     uint8_t *to = bytes;
-    if (code || (code = numbers(state, block, block, &ints, err)))
+    if (code)
         return code;
-    code = run_job(state, EXPORT, (int)kind, &ints, 1, blocks, err);
+    struct mxc_xla_buffer **ints = more_new(state, 1);
+    if (!(code = numbers(state, block, block, ints, err)))
+        code = run_job(state, EXPORT, (int)kind, ints, 1, blocks, err);
     for (int i = 0; i < MXC_HLO_MAX_PARTS && blocks[i]; i++) {
         size_t n = 0;
         if (!code && mxc_xla_shape_bytes(mxc_xla_buffer_shape(blocks[i]), &n))
@@ -358,36 +447,34 @@ enum mxc_code mxc_xla_state_export(struct mxc_state *state, enum mxc_kv_kind kin
         to += n;
         mxc_xla_buffer_free(blocks[i]);
     }
-    mxc_xla_buffer_free(ints);
+    more_free(state, ints, 1);
     return code;
 }
 
 enum mxc_code mxc_xla_state_import(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,
                                    const void *bytes, struct mxc_err *err) {
-    struct mxc_xla_buffer *more[MXC_HLO_MAX_PARTS + 1] = {0};
     enum mxc_code code = check_block(state, kind, block, err);
+    size_t room = mxc_xla_state_arrays(state) + 1, n_more = 1;
     const uint8_t *from = bytes;
-    size_t n_more = 1;
-    if (code || (code = numbers(state, block, block, &more[0], err)))
+    if (code)
         return code;
+    struct mxc_xla_buffer **more = more_new(state, room);
+    code = numbers(state, block, block, more, err);
     for (int32_t i = 0; !code && i < n_arrays(state); i++) {
         struct mxc_xla_shape one;
         size_t n;
         if (!has_array(state, i, (int)kind))
             continue;
         one = array_shape(state, i, 1);
-        if (!mxc_xla_shape_bytes(&one, &n))
-            code = mxc_err_nomem(err);
-        else
-            code = mxc_xla_buffer_new(state->plan->client, 0, &one, from, MXC_XLA_COPY,
-                                      &more[n_more], err);
+        code = mxc_xla_shape_bytes(&one, &n)
+                   ? send(state, &one, from, more + n_more * (size_t)state->plan->devices, err)
+                   : mxc_err_nomem(err);
         n_more += !code;
         from += code ? 0 : n;
     }
     if (!code)
         code = run_job(state, IMPORT, (int)kind, more, n_more, NULL, err);
-    for (size_t i = 0; i < n_more; i++)
-        mxc_xla_buffer_free(more[i]);
+    more_free(state, more, room);
     return code;
 }
 
@@ -395,17 +482,15 @@ enum mxc_code mxc_xla_state_import(struct mxc_state *state, enum mxc_kv_kind kin
 
 static enum mxc_code put_rows(struct mxc_state *state, const int32_t *slots, const float *rows,
                               size_t width, struct mxc_err *err) {
-    struct mxc_xla_buffer *more[2] = {0};
     struct mxc_xla_shape a = mxc_hlo_shape(MXC_XLA_S32, MXC_DIMS(PUT_ROWS, 2));
     struct mxc_xla_shape b = mxc_hlo_shape(MXC_XLA_F32, MXC_DIMS(PUT_ROWS, (int64_t)width));
-    struct mxc_xla_client *client = state->plan->client;
-    enum mxc_code code = mxc_xla_buffer_new(client, 0, &a, slots, MXC_XLA_COPY, &more[0], err);
+    struct mxc_xla_buffer **more = more_new(state, 2);
+    enum mxc_code code = more ? send(state, &a, slots, more, err) : mxc_err_nomem(err);
     if (!code)
-        code = mxc_xla_buffer_new(client, 0, &b, rows, MXC_XLA_COPY, &more[1], err);
+        code = send(state, &b, rows, more + state->plan->devices, err);
     if (!code)
         code = run_job(state, PUT, MXC_KV_CROSS, more, 2, NULL, err);
-    mxc_xla_buffer_free(more[0]);
-    mxc_xla_buffer_free(more[1]);
+    more_free(state, more, 2);
     return code;
 }
 

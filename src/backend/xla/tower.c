@@ -84,6 +84,8 @@ static enum mxc_code feed(struct mxc_tower *t, const struct mxc_xla_module *m,
 
 static enum mxc_code argument(struct mxc_tower *t, const struct mxc_xla_module_param *param,
                               struct mxc_xla_buffer **out, struct mxc_err *err) {
+    struct mxc_xla_buffer *const *weight;
+    enum mxc_code code;
     switch (param->kind) {
     case MXC_XLA_PARAM_INTS:
         *out = t->ints;
@@ -95,7 +97,9 @@ static enum mxc_code argument(struct mxc_tower *t, const struct mxc_xla_module_p
         *out = t->values[param->which];
         return MXC_OK;
     case MXC_XLA_PARAM_WEIGHT:
-        return mxc_xla_plan_weight(t->plan, param, out, err);
+        code = mxc_xla_plan_weight(t->plan, param, &weight, err);
+        *out = code ? NULL : *weight;
+        return code;
     case MXC_XLA_PARAM_KV:
         break;
     }

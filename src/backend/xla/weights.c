@@ -146,6 +146,22 @@ static void keep_exact(struct mxc_xla_model *m, int32_t value) {
         stack_of(m, node->weights[p])->exact = true;
 }
 
+/* Megatron's rule: a product over what attention or a gate has made is over parts that devices have
+ * already, and its sums are added over the devices; other products give parts. */
+static enum mxc_xla_split split_of(const struct mxc_graph *g, const struct mxc_node *node,
+                                   int32_t p) {
+    enum mxc_op from;
+    if (node->op == MXC_OP_MOE)
+        return p == MXC_MOE_DOWN ? MXC_XLA_SPLIT_COLUMNS : MXC_XLA_SPLIT_ROWS;
+    if (node->op != MXC_OP_LINEAR)
+        return MXC_XLA_WHOLE;
+    from = g->nodes[g->values[node->in[0]].producer].op;
+    return from == MXC_OP_ATTENTION || from == MXC_OP_CROSS || from == MXC_OP_GLU ||
+                   from == MXC_OP_ACT || from == MXC_OP_HEADS_LINEAR
+               ? MXC_XLA_SPLIT_COLUMNS
+               : MXC_XLA_SPLIT_ROWS;
+}
+
 static void find_uses(struct mxc_xla_model *m) {
     for (int32_t i = 0; i < m->graph->n_nodes; i++) {
         const struct mxc_node *node = &m->graph->nodes[i];
@@ -160,6 +176,8 @@ static void find_uses(struct mxc_xla_model *m) {
                               node->op == MXC_OP_HEADS_LINEAR ||
                               (node->op == MXC_OP_MOE && p <= MXC_MOE_DOWN);
             use(m, node->weights[p], multiplied);
+            if (multiplied && node->weights[p] != MXC_NONE)
+                stack_of(m, node->weights[p])->split = split_of(m->graph, node, p);
         }
         if (node->op == MXC_OP_MOE)
             keep_exact(m, node->in[1]);

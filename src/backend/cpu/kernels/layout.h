@@ -56,6 +56,10 @@ static inline ptrdiff_t mxc_jump(const uint8_t *from, const uint8_t *to) {
     return (ptrdiff_t)((intptr_t)to - (intptr_t)from);
 }
 
+/* Packs one whole strip if it is of a storage with a way of its own (pack_direct.c); false: not. */
+bool mxc_pack_direct(const struct mxc_view *view, const struct mxc_packed *w, int32_t strip,
+                     uint8_t *out);
+
 /* Bytes of the codes of one block, and of a whole block, of a matrix of codes. */
 static inline size_t mxc_block_codes(const struct mxc_packed *w) {
     return (size_t)w->group * (w->layout == MXC_LAYOUT_I8 ? MXC_STRIP : MXC_STRIP / 2);

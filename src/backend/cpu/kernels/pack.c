@@ -83,10 +83,23 @@ static float max_of_blocks(const struct mxc_tensor *t, int64_t row, struct scale
     return mxc_f16_to_f32((uint16_t)max) * f.factor;
 }
 
+/* |bf16| as an integer orders as the numbers do; infinities and NaN count as nothing. */
+static float max_of_bf16(const uint8_t *p, size_t n) {
+    int16_t max = 0;
+    for (size_t i = 0; i < n; i++) {
+        int16_t x = (int16_t)(load_u16(p + 2 * i) & 0x7FFF);
+        x = x < 0x7F80 ? x : 0;
+        max = x > max ? x : max;
+    }
+    return mxc_bf16_to_f32((uint16_t)max);
+}
+
 /* Of n numbers, `step` of them from one to the next. */
 static float max_of_array(enum mxc_storage storage, const uint8_t *p, size_t n, size_t step) {
     size_t width = mxc_storage_info(storage)->block_bytes;
     float max = 0, x;
+    if (storage == MXC_ST_BF16 && step == 1)
+        return max_of_bf16(p, n);
     for (size_t i = 0; i < n; i++, p += step * width) {
         if (storage == MXC_ST_BF16)
             x = mxc_bf16_to_f32(load_u16(p));
@@ -420,7 +433,8 @@ void mxc_pack_strips(const struct mxc_view *view, struct mxc_packed *packed, int
     bool integer = s.n_groups > 0;
     for (int32_t i = strip0; i < strip1; i++) {
         uint8_t *out = packed->data + (size_t)i * packed->strip_bytes;
-        (integer ? pack_integer_strip : pack_float_strip)(view, packed, i, &s, out);
+        if (!mxc_pack_direct(view, packed, i, out))
+            (integer ? pack_integer_strip : pack_float_strip)(view, packed, i, &s, out);
     }
 }
 
