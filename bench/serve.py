@@ -3,6 +3,7 @@
 
 Usage: serve.py MODEL.gguf --peer LLAMA-SERVER [--program MLXCEL] [--threads 2] [--streams 1,4,8]
                 [--pairs 5] [--prompt 128] [--gen 64] [--seconds 8] [--json FILE]
+                [--readme FILE]
 
 A run is N streams that each ask /v1/chat/completions for --gen tokens, again and again, with prompts
 of about --prompt tokens that nobody asked before, so that no prompt cache answers. Both servers stay
@@ -192,6 +193,7 @@ def main():
     p.add_argument("--gen", type=int, default=64)
     p.add_argument("--seconds", type=float, default=8)
     p.add_argument("--json", help="the figures of every run")
+    p.add_argument("--readme", help="puts the table between its two marks there")
     args = p.parse_args()
     slots, context = max(int(n) for n in args.streams.split(",")), 2048
     state, raw, servers = tempfile.mkdtemp(), [], []
@@ -213,11 +215,18 @@ def main():
     if args.json:
         with open(args.json, "w", encoding="utf-8") as f:
             json.dump(raw, f)
-    print("| streams | | mlxcel | llama-server | ratio |\n|---|---|---|---|---|")
-    last = None
+    text, last = "| streams | | mlxcel | llama-server | ratio |\n|---|---|---|---|---|\n", None
     for n, *cells in rows:
-        print(f"| {n if n != last else ''} | " + " | ".join(cells) + " |")
+        text += f"| {n if n != last else ''} | " + " | ".join(cells) + " |\n"
         last = n
+    print(text, end="")
+    if args.readme:
+        begin, end = "<!-- begin bench serve -->\n", "<!-- end bench serve -->\n"
+        with open(args.readme, encoding="utf-8") as f:
+            page = f.read()
+        head, rest = page.split(begin, 1)
+        with open(args.readme, "w", encoding="utf-8") as f:
+            f.write(head + begin + text + end + rest.split(end, 1)[1])
 
 
 if __name__ == "__main__":

@@ -49,11 +49,11 @@ typedef enum mlxcel_status {
     MLXCEL_NETWORK,
     MLXCEL_BUSY,
     MLXCEL_CANCELLED,
-    MLXCEL_NOT_WIRED,
+    MLXCEL_NOT_WIRED, /* the build lacks the device runtime */
     MLXCEL_BACKEND,
     MLXCEL_INTERNAL,
-    MLXCEL_DEVICE_LOST,
-    MLXCEL_CONFIG /* options, checkpoint and build do not go together */
+    MLXCEL_DEVICE_LOST, /* nothing more can be run: close engine and model, open them again */
+    MLXCEL_CONFIG       /* options, checkpoint and build do not go together */
 } mlxcel_status;
 
 struct mlxcel_error {

@@ -7,7 +7,7 @@ PROGRAMS = ["mlxcel", *PEERS]
 NAMES = {"openvino": "OpenVINO"}
 KINDS = {"mlx4": "MLX 4-bit", "mlx8": "MLX 8-bit", "bf16": "bf16", "BF16": "bf16"}
 SIZES = {"big": "1B shape", "smol": "SmolLM2-135M"}
-MARKS = ("<!-- peers: begin -->", "<!-- peers: end -->")
+MARKS = ("<!-- begin bench peers -->", "<!-- end bench peers -->")
 COLOURS = {"mlxcel": "#0b6e4f", "llama.cpp": "#c1440e", "ik_llama.cpp": "#3d5a98"}
 
 
@@ -175,12 +175,14 @@ def starts(r):
 
 
 def accuracy(r):
-    text = ""
+    text, tokens = "", ""
     for model, threads in r.models("accuracy"):
+        command = r.by[("accuracy", model, threads, "mlxcel")]["command"]
+        tokens = f"{int(command.split()[-1]):,}"
         kl, top = (r.value("accuracy", model, threads, "mlxcel", k) for k in ("kl", "top1"))
         if top:
             text += row([name_of(model), f"{kl:.5f}", f"{top:.1f} %"])
-    return head(["`fast` against `exact`, 4,096 tokens of the GPL 3", "KL per token",
+    return head([f"`fast` against `exact`, {tokens} tokens of the GPL 3", "KL per token",
                  "same most likely token"]) + text + "\n" if text else ""
 
 

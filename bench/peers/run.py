@@ -181,7 +181,7 @@ class Maker:
                 self.add("batch", peer, f"{size} {kind}",
                          [self.peers[peer]["bin"] + "/llama-batched-bench", "-m",
                           self.path(size, kind), "-t", str(self.a.threads), "-fa",
-                          *(["on"] if peer == "llama.cpp" else []), "-c", "4096", "-npp", "64",
+                          "on", "-c", "4096", "-npp", "64",
                           "-ntg", "32", "-npl", batches, *more], read_batched)
 
     def contexts(self, size, kind, depths):

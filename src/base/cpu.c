@@ -11,9 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 static _Atomic int mask = -1; /* -1: not set */
-static const char *const names[MXC_N_CPU_LEVELS] = {"scalar", "avx2", "avx512"};
+static const char *const names[MXC_N_CPU_LEVELS] = {"scalar", "avx2", "avx512", "neon"};
 
 enum mxc_cpu_level mxc_cpu_best(void) {
 #if defined(__x86_64__)
@@ -25,6 +28,9 @@ enum mxc_cpu_level mxc_cpu_best(void) {
         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16"))
         return MXC_CPU_AVX512;
     return MXC_CPU_AVX2;
+#elif defined(__aarch64__)
+    enum { DOT_PRODUCTS = 1 << 20 }; /* HWCAP_ASIMDDP */
+    return getauxval(AT_HWCAP) & DOT_PRODUCTS ? MXC_CPU_NEON : MXC_CPU_SCALAR;
 #else
     return MXC_CPU_SCALAR;
 #endif
@@ -52,8 +58,9 @@ const char *mxc_cpu_missing(char text[128]) {
         add_word(text, "avx512_vnni", __builtin_cpu_supports("avx512vnni"));
         add_word(text, "avx512_bf16", __builtin_cpu_supports("avx512bf16"));
     }
-#else
-    (void)snprintf(text, 128, "an x86-64 CPU");
+#elif defined(__aarch64__)
+    if (mxc_cpu_best() == MXC_CPU_SCALAR)
+        (void)snprintf(text, 128, "asimddp");
 #endif
     return text;
 }

@@ -11,6 +11,7 @@ enum mxc_cpu_level {
     MXC_CPU_SCALAR,
     MXC_CPU_AVX2,   /* AVX2, FMA, F16C */
     MXC_CPU_AVX512, /* + AVX512F/BW/VL/DQ, VNNI, BF16 */
+    MXC_CPU_NEON,   /* aarch64 with dot products */
     MXC_N_CPU_LEVELS
 };
 

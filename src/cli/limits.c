@@ -138,8 +138,8 @@ void mxc_limits_print(const struct mxc_limits_report *r, const char *plan, int t
     (void)printf("limits, %d threads: read %.1f GB/s, int8 %.2f TOP/s, bf16 %.2f TFLOP/s, "
                  "f32 %.2f TFLOP/s\nplan: %s\n\n",
                  threads, l->read_gbs, l->int8_tops, l->bf16_tflops, l->f32_tflops, plan);
-    (void)printf("| %-38s | %8s | %-18s | %-14s | %-11s | %6s | %8s |\n"
-                 "| %.38s | -------: | %.18s | %.14s | %.11s | -----: | -------: |\n",
+    (void)printf("| %-38s | %10s | %-18s | %-14s | %-11s | %6s | %8s |\n"
+                 "| %.38s | ---------: | %.18s | %.14s | %.11s | -----: | -------: |\n",
                  "matrices", "in file", "rows x columns", "layout", "kernel", "bits", "MB",
                  "----------------------------------------", "--------------------",
                  "--------------------", "--------------------");
@@ -152,7 +152,7 @@ void mxc_limits_print(const struct mxc_limits_report *r, const char *plan, int t
         (void)snprintf(name, sizeof name, "%d x %.*s", r->rows[i].count, (int)length, m->name);
         (void)snprintf(shape, sizeof shape, m->slices > 1 ? "%lld x %lld x %d" : "%lld x %lld",
                        (long long)m->rows, (long long)m->columns, m->slices);
-        (void)printf("| %-38.38s | %8s | %-18s | %-14s | %-11s | %6.2f | %8.1f |\n", name,
+        (void)printf("| %-38.38s | %10s | %-18s | %-14s | %-11s | %6.2f | %8.1f |\n", name,
                      m->storage, shape, m->layout, m->kernel, 8 * (double)m->bytes / numbers,
                      (double)r->rows[i].bytes * 1e-6);
     }

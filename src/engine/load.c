@@ -506,11 +506,10 @@ enum mxc_code mxc_model_blocks(const struct mxc_model *model, int32_t context, i
     }
     if (least > budget_bytes) {
         int shift = budget_bytes >> 20 < 16 ? 10 : 20;
-        return mxc_err_set(err, MXC_E_LIMIT,
-                           "KV for %lld tokens takes %llu %s; %llu %s may be used", (long long)low,
-                           (unsigned long long)(least >> shift), shift == 10 ? "KiB" : "MiB",
-                           (unsigned long long)(budget_bytes >> shift),
-                           shift == 10 ? "KiB" : "MiB");
+        return mxc_err_set(
+            err, MXC_E_LIMIT, "KV for %lld tokens takes %llu %s; %llu %s may be used",
+            (long long)low, (unsigned long long)(least >> shift), shift == 10 ? "KiB" : "MiB",
+            (unsigned long long)(budget_bytes >> shift), shift == 10 ? "KiB" : "MiB");
     }
     while (low < high) { /* the most tokens that fit */
         int64_t mid = low + (high - low + 1) / 2;

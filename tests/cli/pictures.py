@@ -5,6 +5,7 @@ Prints each failure and `N passed, N failed`; exit status 1 when there is any.
 """
 import json
 import os
+import pty
 import shutil
 import struct
 import subprocess
@@ -146,6 +147,33 @@ def check_background(work):
     check("or what was asked", answer(clear, "--image-background", "404040") == answer(grey(64)))
 
 
+def check_conversation(work):
+    """The picture stands in the first message, and stays."""
+    folder = os.path.join(MODEL, "examples")
+    with open(os.path.join(folder, "examples.json"), encoding="utf-8") as f:
+        first, second = json.load(f)[:2]  # of the same picture
+    command = [PROGRAM, "run", MODEL, "--temp", "0", "--image",
+               os.path.join(folder, first["images"][0])]
+    result = subprocess.run(command + ["-p", first["question"]], capture_output=True, text=True,
+                            check=False)
+    check("run", result.stdout.strip() == first["answer"], result)
+    terminal, end = pty.openpty()
+    environment = {**os.environ, "MLXCEL_CACHE_DIR": work, "TERM": "xterm", "NO_COLOR": "1"}
+    with subprocess.Popen(command, stdin=end, stdout=end, stderr=end, env=environment) as process:
+        os.close(end)
+        os.write(terminal, "\n".join([first["question"], second["question"], "/exit", ""]).encode())
+        shown = b""
+        try:
+            while data := os.read(terminal, 4096):
+                shown += data
+        except OSError:  # the other end is closed
+            pass
+        os.close(terminal)
+    text = shown.decode(errors="replace")
+    check("a conversation", process.returncode == 0
+          and 0 < text.find(first["answer"]) < text.find(second["answer"]), text)
+
+
 def check_refusals(work):
     line = bytes(30000 // 8)
     huge = png(os.path.join(work, "huge.png"), 30000, 30000, lambda y: line, bits=1, colour=0)
@@ -192,6 +220,7 @@ def main():
         check_default_budget(work)
         check_background(work)
         check_refusals(work)
+        check_conversation(work)
     check_inspect()
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0

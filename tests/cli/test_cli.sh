@@ -174,6 +174,7 @@ check "trace messages" 0 '' -- "$mlxcel" trace "$llama" --messages "$work/m.json
 check "trace needs one prompt" 2 'give one of' -- "$mlxcel" trace "$llama" -o "$work/t.safetensors"
 check "trace bad id" 2 'not in' -- "$mlxcel" trace "$llama" --ids 99999 -o "$work/t.safetensors"
 check "bench" 0 'pp8' -- "$mlxcel" bench "$llama" -p 8 -n 4 -r 1
+check "bench of no backend" 2 '' -- "$mlxcel" bench "$llama" -p 8 -n 4 -r 1 --backend cpu,
 check "bench limits" 0 'missing: ' -- "$mlxcel" bench "$llama" -p 8 -n 4 -r 1 -t 1 --limits
 check "bench limits json" 0 '"kernel":"matmul_' -- "$mlxcel" bench "$llama" -p 0 -n 4 -r 1 -t 1 --limits --json
 check "bench beyond the context" 1 'context of 2048' -- "$mlxcel" bench "$llama" -p 3000 -n 0 -r 1

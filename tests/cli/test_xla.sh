@@ -64,6 +64,8 @@ else
     says "a capacity beyond 2^31-1" 2 "MLXCEL_XLA_CONTEXT_CAPACITY: \"2147483648\" is not" \
         env MLXCEL_XLA_CONTEXT_CAPACITY=2147483648 "$mlxcel" generate "$golden/llama" -p x \
         --backend xla
+    says "no device" 2 "MLXCEL_TP_SIZE: \"0\" is not a whole number from 1 to 1024" \
+        answer llama --backend xla --tp-size 0
     says "a precision that is none" 2 "MLXCEL_XLA_PRECISION: \"fp8\" must be f32, f16, bf16 or auto" \
         answer llama --backend xla --xla-precision fp8
 fi
@@ -115,6 +117,11 @@ if [ "$build" = device ]; then
         "$mlxcel" xla devices --xla-plugin "$MXC_FAKE_PLUGIN"
     says "devices of a plugin, JSON" 0 '"pjrt_api":[0,115]' \
         env MLXCEL_XLA_PLUGIN="$MXC_FAKE_PLUGIN" "$mlxcel" xla devices --json
+    says "an answer of a plugin that computes nothing" 0 "" \
+        answer llama --backend xla --xla-plugin "$MXC_FAKE_PLUGIN"
+    says "a device that is lost" 1 "the device was lost: UNAVAILABLE: the fake device was lost" \
+        env MXC_FAKE_LOSE_AFTER=40 "$mlxcel" generate "$golden/llama" -p x -n 200 --temp 0 \
+        --ignore-eos --backend xla --xla-plugin "$MXC_FAKE_PLUGIN"
     says "a kind that is none" 2 "\"tpu\" is not a kind of plugin: cpu, cuda12, cuda13, rocm" install tpu
     for kind in cpu cuda12 cuda13 rocm; do
         says "no index, $kind" 1 "no Python package index is configured: set PIP_INDEX_URL" \

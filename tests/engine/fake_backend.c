@@ -252,7 +252,7 @@ struct mxc_engine_target fake_target(struct fake_model *model) {
     static struct mxc_plan plans[64];
     static int n;
     struct mxc_plan *plan = NULL;
-    for (int i = 0; i < n && !plan; i++)
+    for (int i = 0; i < n && i < 64 && !plan; i++)
         if (plans[i].model == model)
             plan = &plans[i];
     if (!plan) {

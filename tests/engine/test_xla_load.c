@@ -327,6 +327,15 @@ static void options_as_text(void **state) {
                        bad[i]);
         assert_string_equal(err.message, text);
     }
+    const struct mxc_xla_given two = {.tp_size = "2"}, none = {.tp_size = " "};
+    assert_int_equal(mxc_xla_given_read(&two, &s, &err), MXC_OK);
+    assert_int_equal(s.devices, 2);
+    assert_int_equal(mxc_xla_given_read(&none, &s, &err), MXC_OK);
+    assert_int_equal(s.devices, 1);
+    const struct mxc_xla_given many = {.tp_size = "1025"};
+    assert_int_equal(mxc_xla_given_read(&many, &s, &err), MXC_E_CONFIG);
+    assert_string_equal(err.message,
+                        "MLXCEL_TP_SIZE: \"1025\" is not a whole number from 1 to 1024");
     const struct mxc_xla_given given = {.precision = "fp8"};
     assert_int_equal(mxc_xla_given_read(&given, &s, &err), MXC_E_CONFIG);
     assert_string_equal(err.message,
@@ -336,7 +345,8 @@ static void options_as_text(void **state) {
 /* Options reach the backend; the environment stands in for what is not given. */
 static void options_arrive(void **state) {
     (void)state;
-    struct mxc_xla_given given = {.precision = "bf16", .cache_dir = "/nowhere/programs"};
+    struct mxc_xla_given given = {
+        .precision = "bf16", .tp_size = "3", .cache_dir = "/nowhere/programs"};
     assert_int_equal(setenv("MLXCEL_XLA_PLUGIN", "/a/plugin.so", 1), 0);
     assert_int_equal(setenv("MLXCEL_XLA_PRECISION", "f16", 1), 0);
     mxc_xla_given_environment(&given);
@@ -345,6 +355,7 @@ static void options_arrive(void **state) {
     (void)unsetenv("MLXCEL_XLA_PLUGIN");
     assert_string_equal(device.plugin, "/a/plugin.so");
     assert_int_equal(device.options.precision, MXC_XLA_PRECISION_BF16);
+    assert_int_equal(device.options.n_devices, 3);
     mxc_model_close(model);
 }
 

@@ -150,7 +150,7 @@ def test_damage_is_ignored():
                 assert ask(s, p)[0] == answer
             warnings = [line for line in s.errors if "prompt cache" in line]
             assert len(warnings) == 1, s.errors
-            assert s.metrics()["mlxcel_prompt_cache_damaged_total"] > 1
+            assert s.metrics()["mlxcel_prompt_cache_damaged_total"] > 0
         with f.server() as s: # written anew
             ready(s)
             for p, answer in zip(prompts, answers):

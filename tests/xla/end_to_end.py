@@ -49,6 +49,23 @@ def test_text_on_the_command_line():
     assert generate(model, *options, "--backend", "xla") == cpu
 
 
+def test_text_on_two_devices():
+    model = text_model()
+    options = ("-p", QUESTION, "-n", "16")
+    cpu = generate(model, *options, "--precision", "exact")
+    assert generate(model, *options, "--backend", "xla", "--tp-size", "2") == cpu
+
+
+def test_bench_shows_both_backends():
+    done = subprocess.run([PROGRAM, "bench", text_model(), "--backend", "cpu,xla", "-p", "16", "-n",
+                           "4", "-r", "1", "--json"], env=CLEAN, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-800:]
+    rows = json.loads(done.stdout)
+    assert [r["backend"] for r in rows] == ["cpu", "cpu", "xla", "xla"]
+    assert all(r["avg_ts"] > 0 for r in rows)
+
+
 def test_a_picture_on_the_command_line_under_every_policy():
     name = examples()[0]["images"][0]
     options = ("-p", "Describe the image.", "-n", "24", "--image", picture(name))

@@ -8,10 +8,21 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_THREAD__)
+#define WATCHED_THREADS 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WATCHED_THREADS 1
+#endif
+#endif
+
 const char *mxc_real_plugin(void) {
 #ifndef MLXCEL_XLA_DEVICE_RUNTIME
     (void)fprintf(stderr, "skipped: this build has no device runtime\n");
     return NULL; /* nothing can be run on a plugin, wherever there is one */
+#elif defined WATCHED_THREADS
+    (void)fprintf(stderr, "skipped: ThreadSanitizer takes what a plugin's threads do for races\n");
+    return NULL; /* it was built without the sanitizer */
 #else
     static const char set_up[] = MXC_TEST_DATA "/../../build/xla/cpu.so";
     const char *path = getenv("MLXCEL_XLA_PLUGIN");

@@ -5,7 +5,8 @@
 
 #include <stdbool.h>
 
-/* Its path, or NULL after a line that says why the test is skipped. */
+/* Its path, or NULL after a line that says why the test is skipped (always without the device
+ * runtime, and under ThreadSanitizer). */
 const char *mxc_real_plugin(void);
 /* Folder of compiled programs, so that a test that was run before takes a fraction of the time:
  * MLXCEL_XLA_CACHE (empty: none), else build/xla/programs where build/xla is. NULL: none. */

@@ -7,6 +7,10 @@ if [ "$MXC_XLA" != device ]; then
     echo "skipped: this build has no device runtime (MLXCEL_XLA_DEVICE_RUNTIME)"
     exit 77
 fi
+if [ -n "${MXC_WATCHED_THREADS:-}" ]; then
+    echo "skipped: ThreadSanitizer takes what a plugin's threads do for races"
+    exit 77
+fi
 if [ ! -r "$plugin" ]; then
     echo "skipped: no PJRT plugin (./dev setup gets one; MLXCEL_XLA_PLUGIN)"
     exit 77

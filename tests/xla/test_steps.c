@@ -6,7 +6,9 @@
 #define _GNU_SOURCE
 #include "backend/runner.h"
 #include "backend/xla/choice.h"
+#include "backend/xla/module.h"
 #include "backend/xla/split.h"
+#include "base/mem.h"
 #include "golden/checkpoint.h"
 #include "xla/real_plugin.h"
 
@@ -32,6 +34,64 @@ static void test_lowerings(void **state) {
     assert_int_equal(mxc_xla_model_check(c.graph, mxc_xla_lower_find, &err), MXC_OK);
     assert_int_equal(mxc_xla_model_check(c.graph, without_glu, &err), MXC_E_UNSUPPORTED);
     assert_string_equal(err.message, "XLA: there is no lowering of glu (layer 0)");
+    checkpoint_close(&c);
+}
+
+/* ---- texts */
+
+static enum mxc_code make(const struct checkpoint *c, const struct mxc_xla_form *form,
+                          struct mxc_xla_module *module, struct mxc_err *err) {
+    const struct mxc_xla_buckets buckets = {
+        .rows = 4, .out = 4, .seqs = 4, .blocks = {8}, .state = {40}};
+    struct mxc_xla_model *model = NULL;
+    enum mxc_code code = mxc_xla_model_new(c->graph, c->weights, &model, err);
+    if (!code)
+        code = mxc_xla_module_make(model, &buckets, form, NULL, module, err);
+    mxc_xla_model_free(model);
+    return code;
+}
+
+/* How arguments lie on two devices; one device is not told. */
+static void test_split_text(void **state) {
+    const struct mxc_xla_form one = {.roll = true}, two = {.roll = true, .devices = 2};
+    struct mxc_xla_module module;
+    struct checkpoint c;
+    struct mxc_err err;
+    (void)state;
+    checkpoint_open(&c, "llama");
+    assert_int_equal(make(&c, &one, &module, &err), MXC_OK);
+    assert_null(strstr(module.text, "sharding"));
+    mxc_xla_module_fini(&module);
+    assert_int_equal(make(&c, &two, &module, &err), MXC_OK);
+    assert_int_equal(module.devices, 2);
+    assert_non_null(strstr(module.text, "mhlo.sharding = \"{devices=[1,1,1,2,1]<=[2]}\", "
+                                        "tf.aliasing_output = 1 : i32}")); /* heads */
+    assert_non_null(strstr(module.text, "\"{devices=[1,2,1]<=[2]}\""));    /* rows */
+    assert_non_null(strstr(module.text, "\"{devices=[1,1,2]<=[2]}\""));    /* columns */
+    assert_non_null(strstr(module.text, "\"{replicated}\""));
+    mxc_xla_module_fini(&module);
+    checkpoint_close(&c);
+}
+
+/* Every n-th allocation fails: an error, and nothing is left. */
+static void test_no_memory(void **state) {
+    const struct mxc_xla_form form = {.roll = true, .devices = 2};
+    struct mxc_xla_module module;
+    struct checkpoint c;
+    enum mxc_code code = MXC_E_NOMEM;
+    int failures = 0;
+    (void)state;
+    checkpoint_open(&c, "llama_gguf_q4_1");
+    for (uint64_t n = 1; code; n++, failures++) {
+        struct mxc_err err;
+        mxc_mem_fail_at(n);
+        code = make(&c, &form, &module, &err);
+        mxc_mem_fail_at(0);
+        assert_true(!code || code == MXC_E_NOMEM);
+        assert_true(n < 100000);
+    }
+    assert_true(failures > 20);
+    mxc_xla_module_fini(&module);
     checkpoint_close(&c);
 }
 
@@ -162,11 +222,11 @@ static double run_plain(struct pair *p, int32_t n, int32_t more, uint32_t seed) 
 /* ---- forms */
 
 static void test_forms(void **state) {
-    static const char *const names[] = {"llama_gguf_q4_1", "llama_bf16", "qwen3_moe", "gemma2"};
+    static const char *const names[] = {"llama_gguf_q4_1", "qwen3_moe", "llama_bf16", "gemma2"};
     (void)state;
     if (!mxc_real_plugin())
         skip();
-    for (size_t i = 0; i < (CHECKPOINT_SAMPLE ? 1 : sizeof names / sizeof *names); i++)
+    for (size_t i = 0; i < (mxc_real_all() ? sizeof names / sizeof *names : 2); i++)
         for (int f = 0; f < (mxc_real_all() ? 5 : 2); f++) {
             static const struct mxc_xla_form forms[] = {{.roll = true, .chunk = 512},
                                                         {.roll = false, .reduce = 16},
@@ -354,7 +414,7 @@ static void test_blocks(void **state) {
     (void)state;
     if (!mxc_real_plugin())
         skip();
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < (mxc_real_all() ? sizeof names / sizeof *names : 2); i++) {
         struct pair p;
         pair_open(&p, names[i], MXC_XLA_PRECISION_F32);
         check_blocks(&p);
@@ -393,7 +453,7 @@ static int count_parts(const struct mxc_plan *plan, int devices) {
 static void test_devices(void **state) {
     static const char *const names[] = {"llama", "llama_gguf_q4_1", "qwen3_moe", "deepseek_v3",
                                         "gemma2"};
-    size_t n = mxc_real_all() ? sizeof names / sizeof *names : 3;
+    size_t n = mxc_real_all() ? sizeof names / sizeof *names : 2;
     (void)state;
     if (!mxc_real_plugin())
         skip();
@@ -414,10 +474,11 @@ static void test_devices(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lowerings), cmocka_unit_test(test_best_form),
-        cmocka_unit_test(test_forms),     cmocka_unit_test(test_narrow),
-        cmocka_unit_test(test_choice),    cmocka_unit_test(test_ragged),
-        cmocka_unit_test(test_growth),    cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_lowerings),  cmocka_unit_test(test_best_form),
+        cmocka_unit_test(test_split_text), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_forms),      cmocka_unit_test(test_narrow),
+        cmocka_unit_test(test_choice),     cmocka_unit_test(test_ragged),
+        cmocka_unit_test(test_growth),     cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_devices)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
@@ -425,8 +486,9 @@ int main(void) {
 #else
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lowerings),
-                                       cmocka_unit_test(test_best_form)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lowerings), cmocka_unit_test(test_best_form),
+        cmocka_unit_test(test_split_text), cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 

@@ -212,6 +212,8 @@ static enum mxc_code compile_xla(struct mxc_backend *backend, const struct mxc_g
     plan->form.narrow = backend->precision;
     plan->form.devices = plan->devices;
 #ifdef MLXCEL_XLA_DEVICE_RUNTIME
+    if (!mxc_xla_client_info(plan->client)->is_cpu)
+        plan->form.chunk = 0; /* pieces are for a CPU's caches */
     if ((code = mxc_xla_weights_pack(plan->model, backend->n_threads, options, err)) ||
         (!tower && (code = mxc_xla_form_choose(plan, MEASURED_BYTES, NULL, err))))
         goto out;

@@ -11,6 +11,14 @@
 #include "base/mem.h"
 #include "base/team.h"
 
+#if defined(__x86_64__)
+#define LEVELS(name)                                                                               \
+    { mxc_scalar_##name, mxc_avx2_##name, mxc_avx512_##name, mxc_scalar_##name }
+#else
+#define LEVELS(name)                                                                               \
+    { mxc_scalar_##name, mxc_scalar_##name, mxc_scalar_##name, mxc_scalar_##name }
+#endif
+
 enum { RUNS = 4, READ_UNIT = 512 };
 
 struct job {
@@ -56,8 +64,7 @@ static double best_seconds(struct job *job) {
 }
 
 double mxc_ruler_read_gbs(struct mxc_team *team) {
-    static mxc_ruler_read_fn *const reads[] = {mxc_scalar_ruler_read, mxc_avx2_ruler_read,
-                                               mxc_avx512_ruler_read};
+    static mxc_ruler_read_fn *const reads[MXC_N_CPU_LEVELS] = LEVELS(ruler_read);
     size_t bytes = (size_t)256 << 20; /* above any last-level cache that serves a few cores */
     uint8_t *data = mxc_mem_aligned(MXC_ALIGN, bytes, true);
     if (!data)
@@ -81,19 +88,21 @@ static double peak(struct mxc_team *team, mxc_ruler_peak_fn *fn) {
 }
 
 double mxc_ruler_int8_tops(struct mxc_team *team, enum mxc_cpu_level level) {
-    static mxc_ruler_peak_fn *const fns[] = {mxc_scalar_ruler_int8, mxc_avx2_ruler_int8,
-                                             mxc_avx512_ruler_int8};
+    static mxc_ruler_peak_fn *const fns[MXC_N_CPU_LEVELS] = LEVELS(ruler_int8);
     return peak(team, fns[level < mxc_cpu_best() ? level : mxc_cpu_best()]);
 }
 
 double mxc_ruler_bf16_tflops(struct mxc_team *team, enum mxc_cpu_level level) {
-    return level >= MXC_CPU_AVX512 && mxc_cpu_best() >= MXC_CPU_AVX512
-               ? peak(team, mxc_avx512_ruler_bf16)
-               : 0;
+#if defined(__x86_64__)
+    if (level >= MXC_CPU_AVX512 && mxc_cpu_best() >= MXC_CPU_AVX512)
+        return peak(team, mxc_avx512_ruler_bf16);
+#endif
+    (void)team;
+    (void)level;
+    return 0;
 }
 
 double mxc_ruler_f32_tflops(struct mxc_team *team, enum mxc_cpu_level level) {
-    static mxc_ruler_peak_fn *const fns[] = {mxc_scalar_ruler_f32, mxc_avx2_ruler_f32,
-                                             mxc_avx512_ruler_f32};
+    static mxc_ruler_peak_fn *const fns[MXC_N_CPU_LEVELS] = LEVELS(ruler_f32);
     return peak(team, fns[level < mxc_cpu_best() ? level : mxc_cpu_best()]);
 }

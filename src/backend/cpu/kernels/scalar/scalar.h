@@ -9,6 +9,7 @@
     extern __typeof__(*((struct mxc_kernels *)0)->slot) mxc_##isa##_##name;
 #define MXC_KERNEL_AVX2(isa, slot, name)
 #define MXC_KERNEL_AVX512(isa, slot, name)
+#define MXC_KERNEL_NEON(isa, slot, name)
 #define MXC_KERNEL(LEVEL, isa, KIND, slot, index, name) MXC_KERNEL_##LEVEL(isa, slot, name)
 #include "backend/cpu/kernels/kernels.def"
 #undef MXC_KERNEL
