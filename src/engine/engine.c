@@ -43,7 +43,7 @@ void mxc_engine_options_init(struct mxc_engine_options *options) {
                                            .max_batch = 16,
                                            .max_prefills = 4,
                                            .prefill_rows = 256,
-                                           .stall = 2.5,
+                                           .stall = 2.2,
                                            .max_queue = 64,
                                            .context = 4096,
                                            .feature_bytes = 256 << 20};

@@ -163,7 +163,7 @@ struct mxc_engine_options {
     void (*lost)(void *user, const struct mxc_err *err);
     void *lost_user;
 };
-/* 512 rows, batch 16, 4 prefills, 256 prefill rows, stall 2.5, queue 64, context 4096, 256 MiB of
+/* 512 rows, batch 16, 4 prefills, 256 prefill rows, stall 2.2, queue 64, context 4096, 256 MiB of
  * features, no blocks. */
 void mxc_engine_options_init(struct mxc_engine_options *options);
 /* Blocks for n_sequences sequences of `context` tokens each, for every KV kind of the graph. */

@@ -181,15 +181,23 @@ static void queue(struct mxc_prompt_cache *c, struct job *job) {
     pthread_mutex_unlock(&c->mutex);
 }
 
+static void tell_damaged(struct mxc_prompt_cache *c, const char *path) {
+    char line[LINE];
+    pthread_mutex_lock(&c->mutex);
+    c->n_damaged++;
+    pthread_mutex_unlock(&c->mutex);
+    (void)snprintf(line, sizeof line, "%s is damaged; it is ignored, as others will be", path);
+    warn_once(c, line);
+}
+
 /* The record is no good, or not wanted: its entry, file and row go. */
-static void drop(struct mxc_prompt_cache *c, const uint8_t key[KEY], bool damaged) {
+static void drop(struct mxc_prompt_cache *c, const uint8_t key[KEY]) {
     char path[PATH];
     pthread_mutex_lock(&c->mutex);
     struct entry **link = place_of(c, key);
     bool found = *link != NULL;
     if (found)
         take_out(c, link);
-    c->n_damaged += damaged;
     pthread_mutex_unlock(&c->mutex);
     if (!found)
         return;
@@ -206,7 +214,7 @@ static bool on_get(void *user, const uint8_t digest[KEY], uint8_t **record, size
     struct view *v = user;
     struct mxc_prompt_cache *c = v->cache;
     uint8_t key[KEY];
-    char path[PATH], *bytes = NULL, line[LINE];
+    char path[PATH], *bytes = NULL;
     size_t n = 0;
     struct mxc_err err;
     key_of(v, digest, key);
@@ -228,9 +236,8 @@ static bool on_get(void *user, const uint8_t digest[KEY], uint8_t **record, size
     }
     if (!good) {
         mxc_mem_free(bytes);
-        drop(c, key, true);
-        (void)snprintf(line, sizeof line, "%s is damaged; it is ignored, as others will be", path);
-        warn_once(c, line);
+        drop(c, key);
+        tell_damaged(c, path);
         return false;
     }
     pthread_mutex_lock(&c->mutex);
@@ -274,7 +281,7 @@ static void on_forget(void *user, const uint8_t digest[KEY]) {
     struct view *v = user;
     uint8_t key[KEY];
     key_of(v, digest, key);
-    drop(v->cache, key, false);
+    drop(v->cache, key);
 }
 
 static void on_wake_in(void *user, uint64_t ns) {
@@ -464,9 +471,12 @@ static bool add_row(void *user, const struct mxc_prompt_row *row) {
     char path[PATH];
     struct stat st;
     path_of(c, row->key, ".kv", path);
-    if (lstat(path, &st) || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != row->bytes ||
-        c->n_entries >= MAX_RECORDS)
+    if (lstat(path, &st) || c->n_entries >= MAX_RECORDS)
         return true;
+    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != row->bytes) {
+        tell_damaged(c, path);
+        return true; /* sweep takes it away */
+    }
     struct entry *e = mxc_mem_zalloc(1, sizeof *e);
     if (!e)
         return false;

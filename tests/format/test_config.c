@@ -115,7 +115,7 @@ static void test_bad(void **unused) {
         {L("\"hidden_size\":\"16\""), NULL, "hidden_size integer"},
         {L("\"hidden_size\":16.5"), NULL, "hidden_size integer"},
         {L("\"hidden_size\":true"), NULL, "hidden_size integer"},
-        {L("\"hidden_size\":99999999999999999999"), NULL, "big"},
+        {L("\"hidden_size\":99999999999999999999"), NULL, "hidden_size integer"},
         {L("\"num_hidden_layers\":1000000000"), NULL, "num_hidden_layers"},
         {L("\"num_attention_heads\":0"), NULL, "num_attention_heads"},
         {L("\"num_attention_heads\":2,\"num_key_value_heads\":4"), NULL, "num_key_value_heads"},

@@ -33,7 +33,7 @@ class Folder:
         return Server("--state-dir", self.path, "-c", "2048", *flags, **more)
 
     def records(self):
-        return glob.glob(self.path + "/prompts/*.kv")
+        return glob.glob(self.path + "/prompts/*.kv")  # names depend on the program
 
     def bytes(self):
         total = 0
@@ -141,7 +141,7 @@ def test_damage_is_ignored():
             for p in prompts:
                 ask(s, p)
         for path in f.records():
-            # what has the size that the index says is found, and then read
+            # what has another size than the index says is seen at the start, the others when read
             if rng.random() < 0.7:
                 damage(path, rng)
         with f.server() as s:

@@ -122,11 +122,11 @@ static struct mxc_hlo_value attend_tiles(struct mxc_xla_lower *l, const struct m
                                          struct mxc_hlo_value v, int64_t tile) {
     struct mxc_hlo *h = l->h;
     int64_t rows = q.shape.dims[0], heads = q.shape.dims[1], group = q.shape.dims[2];
-    int64_t width = heads * group * v.shape.dims[2];
+    int64_t width = heads * group * v.shape.dims[2], tiles = rows / tile;
     struct mxc_hlo_value out = mxc_hlo_splat(h, MXC_XLA_F32, 0, MXC_DIMS(rows, width));
     struct mxc_hlo_value zero = mxc_hlo_scalar(h, MXC_XLA_S32, 0);
     struct mxc_hlo_loop loop;
-    mxc_hlo_loop_begin(h, &loop, mxc_hlo_scalar(h, MXC_XLA_S32, (double)(rows / tile)), &out, 1);
+    mxc_hlo_loop_begin(h, &loop, mxc_hlo_scalar(h, MXC_XLA_S32, (double)tiles), &out, 1);
     struct mxc_hlo_value row = mxc_hlo_binary_x(h, "multiply", loop.index, (double)tile);
     struct mxc_hlo_value part =
         mxc_hlo_dynamic_slice(h, q, (struct mxc_hlo_value[]){row, zero, zero, zero},

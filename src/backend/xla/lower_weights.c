@@ -148,11 +148,10 @@ static struct mxc_hlo_value multiply_pieces(struct mxc_xla_lower *l, struct mxc_
         part[1] = mxc_xla_weight_part(l, weight, MXC_XLA_SCALES, NULL);
     if (s->group && has_part(l, weight, MXC_XLA_BIASES))
         part[2] = mxc_xla_weight_part(l, weight, MXC_XLA_BIASES, NULL);
-    int64_t m = x.shape.dims[0], n = part[0].shape.dims[0];
+    int64_t m = x.shape.dims[0], n = part[0].shape.dims[0], pieces = (n + rows - 1) / rows;
     struct mxc_hlo_value y = mxc_hlo_splat(h, MXC_XLA_F32, 0, MXC_DIMS(m, n));
     struct mxc_hlo_loop loop;
-    mxc_hlo_loop_begin(h, &loop, mxc_hlo_scalar(h, MXC_XLA_S32, (double)((n + rows - 1) / rows)),
-                       &y, 1);
+    mxc_hlo_loop_begin(h, &loop, mxc_hlo_scalar(h, MXC_XLA_S32, (double)pieces), &y, 1);
     struct mxc_hlo_value row = mxc_hlo_binary_x(h, "multiply", loop.index, (double)rows);
     for (int i = 0; i < 3; i++)
         if (!mxc_hlo_none(part[i]))

@@ -53,38 +53,93 @@ static enum mxc_code find_groups(struct mxc_xla_model *m, struct mxc_err *err) {
 
 /* ---- likeness */
 
+static bool like_kvs(const struct finder *f, int32_t a, int32_t b) {
+    return f->model->kv_places[a].stack == f->model->kv_places[b].stack;
+}
+
 static bool like_attention(const struct finder *f, const struct mxc_attn_attr *a,
                            const struct mxc_attn_attr *b) {
-    struct mxc_attn_attr c = *b;
-    c.kv = a->kv;
-    return !memcmp(a, &c, sizeof c) &&
-           f->model->kv_places[a->kv].stack == f->model->kv_places[b->kv].stack;
+    return a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads &&
+           a->head_dim == b->head_dim && a->v_dim == b->v_dim && a->scale == b->scale &&
+           a->softcap == b->softcap && a->window == b->window && a->rope == b->rope &&
+           a->rope_offset == b->rope_offset && a->qk_norm == b->qk_norm &&
+           a->qk_norm_eps == b->qk_norm_eps && a->qk_norm_offset == b->qk_norm_offset &&
+           like_kvs(f, a->kv, b->kv);
+}
+
+static bool like_cross(const struct finder *f, const struct mxc_cross_attr *a,
+                       const struct mxc_cross_attr *b) {
+    return a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads &&
+           a->head_dim == b->head_dim && a->scale == b->scale && a->q_norm_eps == b->q_norm_eps &&
+           like_kvs(f, a->kv, b->kv);
+}
+
+static bool like_attend(const struct mxc_attend_attr *a, const struct mxc_attend_attr *b) {
+    return a->n_heads == b->n_heads && a->head_dim == b->head_dim && a->scale == b->scale &&
+           a->rope == b->rope && a->positions == b->positions && a->range == b->range;
 }
 
 static bool like_moe(const struct mxc_moe_attr *a, const struct mxc_moe_attr *b) {
     return a->n_experts == b->n_experts && a->top_k == b->top_k && a->width == b->width &&
            a->score == b->score && a->normalise == b->normalise &&
-           !memcmp(&a->normalise_eps, &b->normalise_eps, sizeof a->normalise_eps) &&
-           !memcmp(&a->scale, &b->scale, sizeof a->scale) && a->n_groups == b->n_groups &&
-           a->top_groups == b->top_groups && a->group_best == b->group_best && a->act == b->act;
+           a->normalise_eps == b->normalise_eps && a->scale == b->scale &&
+           a->n_groups == b->n_groups && a->top_groups == b->top_groups &&
+           a->group_best == b->group_best && a->act == b->act;
 }
 
-static bool like_attributes(const struct finder *f, const struct mxc_node *a,
-                            const struct mxc_node *b) {
-    switch (a->op) {
+/* Of nodes of one op. */
+static bool like_attributes(const struct finder *f, const struct mxc_node *x,
+                            const struct mxc_node *y) {
+    switch (x->op) {
     case MXC_OP_ATTENTION:
-        return like_attention(f, &a->u.attn, &b->u.attn);
-    case MXC_OP_CROSS: {
-        struct mxc_cross_attr c = b->u.cross;
-        c.kv = a->u.cross.kv;
-        return !memcmp(&a->u.cross, &c, sizeof c) &&
-               f->model->kv_places[a->u.cross.kv].stack == f->model->kv_places[b->u.cross.kv].stack;
-    }
+        return like_attention(f, &x->u.attn, &y->u.attn);
+    case MXC_OP_CROSS:
+        return like_cross(f, &x->u.cross, &y->u.cross);
+    case MXC_OP_ATTEND:
+        return like_attend(&x->u.attend, &y->u.attend);
     case MXC_OP_MOE:
-        return like_moe(&a->u.moe, &b->u.moe);
-    default:
-        return !memcmp(&a->u, &b->u, sizeof a->u);
+        return like_moe(&x->u.moe, &y->u.moe);
+    case MXC_OP_EMBED:
+        return x->u.embed.scale == y->u.embed.scale;
+    case MXC_OP_RMS_NORM:
+    case MXC_OP_LAYER_NORM:
+        return x->u.norm.eps == y->u.norm.eps && x->u.norm.offset == y->u.norm.offset &&
+               x->u.norm.groups == y->u.norm.groups;
+    case MXC_OP_LINEAR:
+        return x->u.linear.n_parts == y->u.linear.n_parts && x->u.linear.scale == y->u.linear.scale;
+    case MXC_OP_HEADS_LINEAR:
+        return x->u.heads.n_heads == y->u.heads.n_heads;
+    case MXC_OP_GLU:
+    case MXC_OP_ACT:
+        return x->u.glu.act == y->u.glu.act;
+    case MXC_OP_SOFTCAP:
+        return x->u.softcap.cap == y->u.softcap.cap;
+    case MXC_OP_ADD_POSITION:
+        return x->u.position.offset == y->u.position.offset &&
+               x->u.position.fixed == y->u.position.fixed;
+    case MXC_OP_LOOKUP:
+    case MXC_OP_GATHER:
+        return x->u.lookup.index == y->u.lookup.index &&
+               x->u.lookup.complement == y->u.lookup.complement;
+    case MXC_OP_MERGE:
+    case MXC_OP_MEAN_ROWS:
+        return x->u.merge.rows == y->u.merge.rows;
+    case MXC_OP_CONCAT:
+        return x->u.concat.turns == y->u.concat.turns;
+    case MXC_OP_ADD_LEVEL:
+        return x->u.level.level == y->u.level.level;
+    case MXC_OP_INPUT:
+    case MXC_OP_TANH_SCALE:
+    case MXC_OP_ROW_MASK:
+    case MXC_OP_GATE:
+    case MXC_OP_UNIT_COLUMNS:
+    case MXC_OP_ADD:
+    case MXC_OP_SELECT_OUT:
+        return true; /* they have none */
+    case MXC_N_OPS:
+        break;
     }
+    return false; /* not understood: not rolled */
 }
 
 static bool like_weights(const struct finder *f, const struct mxc_node *a,

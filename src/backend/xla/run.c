@@ -75,17 +75,24 @@ static void buckets_of(const struct walk *w, const struct mxc_xla_part_of_step *
     }
 }
 
+/* Of decoders, which have no slots. */
+static bool same_buckets(const struct mxc_xla_buckets *a, const struct mxc_xla_buckets *b) {
+    return a->rows == b->rows && a->out == b->out && a->seqs == b->seqs && a->taps == b->taps &&
+           !memcmp(a->blocks, b->blocks, sizeof a->blocks) &&
+           !memcmp(a->state, b->state, sizeof a->state);
+}
+
 enum mxc_code mxc_xla_program_for(struct mxc_plan *plan, const struct mxc_xla_buckets *buckets,
                                   struct mxc_xla_step_program **out, struct mxc_err *err) {
     for (struct mxc_xla_step_program *p = plan->programs; p; p = p->next)
-        if (!memcmp(&p->buckets, buckets, sizeof *buckets)) {
+        if (same_buckets(&p->buckets, buckets)) {
             *out = p;
             return MXC_OK;
         }
     struct mxc_xla_step_program *p = mxc_mem_zalloc(1, sizeof *p);
     if (!p)
         return mxc_err_nomem(err);
-    memcpy(&p->buckets, buckets, sizeof *buckets);
+    p->buckets = *buckets;
     enum mxc_code code =
         mxc_xla_module_make(plan->model, buckets, &plan->form, NULL, &p->module, err);
     if (!code)
@@ -266,8 +273,8 @@ static enum mxc_code run_part(const struct walk *w, const struct mxc_xla_part_of
         return code;
     if ((code = arguments(w, part, p, &c, err)))
         goto out;
-    code = mxc_xla_execute(p->program, c.in, c.devices * c.n_in, c.results, c.devices * c.n_out,
-                           err);
+    code =
+        mxc_xla_execute(p->program, c.in, c.devices * c.n_in, c.results, c.devices * c.n_out, err);
     take_state(w->state, m, &c, code != MXC_OK);
     for (int32_t i = 0; !code && i < m->n_results; i++) /* the first device has all of it */
         code = read_result(w, part, m->results[i], c.results[i], err);
