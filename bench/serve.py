@@ -47,11 +47,11 @@ def free_port():
 
 
 class Server:
-    def __init__(self, name, command, port, env=None):
+    def __init__(self, name, command, port, folder, env=None):
         self.name, self.port = name, port
         self.url = f"http://127.0.0.1:{port}"
         self.log = tempfile.TemporaryFile()
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log,
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, cwd=folder,
                                         env={**os.environ, **(env or {})})
         end = time.monotonic() + 120
         while not self.healthy():
@@ -195,18 +195,20 @@ def main():
     p.add_argument("--json", help="the figures of every run")
     p.add_argument("--readme", help="puts the table between its two marks there")
     args = p.parse_args()
+    for name in ("model", "peer", "program"):
+        setattr(args, name, os.path.abspath(getattr(args, name)))
     slots, context = max(int(n) for n in args.streams.split(",")), 2048
     state, raw, servers = tempfile.mkdtemp(), [], []
     try:
         port = free_port()
         servers.append(Server("mlxcel", [
             args.program, "serve", args.model, "-t", str(args.threads), "-np", str(slots), "-c",
-            str(context), "--port", str(port), "--log-format", "none", "--state-dir", state], port))
+            str(context), "--port", str(port), "--log-format", "none", "--state-dir", state], port, state))
         port = free_port()
         servers.append(Server("llama-server", [
             args.peer, "-m", args.model, "-t", str(args.threads), "-np", str(slots), "-c",
-            str(context * slots), "-fa", "on", "--port", str(port)], port,
-            {"LD_LIBRARY_PATH": os.path.dirname(os.path.abspath(args.peer))}))
+            str(context * slots), "-fa", "on", "--port", str(port)], port, state,
+            {"LD_LIBRARY_PATH": os.path.dirname(args.peer)}))
         rows = measure(args, servers, raw)
     finally:
         for server in servers:
