@@ -184,12 +184,9 @@ static enum mxc_code read_wish(const json_t *json, struct wish *w, struct mxc_fa
     static const struct {
         const char *name;
         enum wish_kind kind;
-    } rows[] = {{"json_schema", WISH_SCHEMA},
-                {"guided_json", WISH_SCHEMA},
-                {"grammar", WISH_GBNF},
-                {"guided_grammar", WISH_GBNF},
-                {"guided_regex", WISH_REGEX},
-                {"guided_choice", WISH_CHOICE}};
+    } rows[] = {{"json_schema", WISH_SCHEMA}, {"guided_json", WISH_SCHEMA},
+                {"grammar", WISH_GBNF},       {"guided_grammar", WISH_GBNF},
+                {"guided_regex", WISH_REGEX}, {"guided_choice", WISH_CHOICE}};
     enum mxc_code code = read_format(json, w, fault);
     for (size_t i = 0; i < sizeof rows / sizeof *rows && !code; i++) {
         const json_t *v = mxc_field(json, rows[i].name);
