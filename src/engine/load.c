@@ -103,13 +103,29 @@ static bool is_xla(const struct mxc_backend_ops *ops) {
     return !strcmp(ops->name, "xla");
 }
 
+/* A model that should be split is not quietly run whole. */
+static enum mxc_code check_whole(const struct mxc_load_options *options, const char *backend,
+                                 struct mxc_err *err) {
+    const struct mxc_xla_given given = {.tp_size = options->xla.tp_size};
+    struct mxc_xla_settings settings;
+    enum mxc_code code = mxc_xla_given_read(&given, &settings, err);
+    if (code || settings.devices == 1)
+        return code;
+    return mxc_err_set(err, MXC_E_CONFIG,
+                       "MLXCEL_TP_SIZE: %d: the %s backend runs a model on one device (threads "
+                       "share it); --backend xla splits one over several",
+                       (int)settings.devices, backend);
+}
+
 static enum mxc_code open_backend(const struct mxc_load_options *options,
                                   const struct mxc_backend_ops **ops, struct mxc_backend **backend,
                                   struct mxc_err *err) {
     struct mxc_backend_options backend_options = {.n_threads = options->n_threads};
     struct mxc_xla_settings settings;
     enum mxc_code code = find_backend(options, ops, err);
-    if (!code && is_xla(*ops) && !(code = mxc_xla_given_read(&options->xla, &settings, err)))
+    if (!code && !is_xla(*ops))
+        code = check_whole(options, (*ops)->name, err);
+    else if (!code && !(code = mxc_xla_given_read(&options->xla, &settings, err)))
         backend_options.xla = (struct mxc_xla_options){.plugin = options->xla.plugin,
                                                        .cache_dir = options->xla.cache_dir,
                                                        .n_devices = settings.devices,

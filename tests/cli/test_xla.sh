@@ -69,6 +69,8 @@ else
     says "a precision that is none" 2 "MLXCEL_XLA_PRECISION: \"fp8\" must be f32, f16, bf16 or auto" \
         answer llama --backend xla --xla-precision fp8
 fi
+says "the cpu backend does not split" 2 "MLXCEL_TP_SIZE: 2: the cpu backend runs a model on one" \
+    answer llama --backend cpu --tp-size 2
 if [ "$build" = seam ]; then
     says "text, no runtime" 1 "$not_wired" answer llama --backend xla
     says "qwen2_vl, no runtime" 2 "$image_load qwen2_vl: $lacks" answer qwen2_vl --backend xla
