@@ -97,6 +97,8 @@ struct mlxcel_model_options {
     const char *xla_context_capacity; /* tokens of a sequence, "1" to "2147483647" */
     const char *xla_vision_backend;   /* "auto", "host", "device", "iree" */
     const char *tp_size; /* devices that share the model, "1" to "1024"; NULL: MLXCEL_TP_SIZE, 1 */
+    const char *surgery; /* document of operations on the weights (docs/surgery.md); NULL:
+                            MLXCEL_SURGERY, if that is set; "": none */
     int threads;         /* 0: one per core */
     mlxcel_precision precision;
     int64_t context;     /* tokens a sequence may have, at least 2; 0: the model's limit, which a

@@ -19,7 +19,7 @@ _mlxcel() {
         mapfile -t COMPREPLY < <(compgen -d -- "$cur")
         return
         ;;
-    --xla-plugin | --image | --messages | --template | --system-file | -f | --file | -o | --output)
+    --xla-plugin | --surgery | --image | --messages | --template | --system-file | -f | --file | -o | --output)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return
         ;;

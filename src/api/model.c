@@ -60,6 +60,7 @@ static enum mxc_code load_options(const struct mlxcel_model_options *o,
                                   struct mxc_err *err) {
     mxc_load_options_init(out);
     out->backend = o->backend ? o->backend : getenv("MLXCEL_BACKEND");
+    out->surgery = o->surgery;
     out->n_threads = o->threads;
     out->precision = (enum mxc_precision)o->precision;
     out->max_batch = o->max_sequences;
@@ -186,7 +187,7 @@ mlxcel_status mlxcel_model_estimate(const char *path, const struct mlxcel_model_
     if (!code)
         code = load_options(&o, &load, &place, &err);
     if (!code)
-        code = mxc_checkpoint_open(path, &c, &err);
+        code = mxc_checkpoint_open_with(path, load.surgery, &c, &err);
     if (!code) {
         int32_t context = n_tokens ? (int32_t)n_tokens : mxc_checkpoint_context(c);
         code = mxc_checkpoint_estimate(c, &load, context, batch, &e, &err);
@@ -232,7 +233,7 @@ mlxcel_status mlxcel_image_estimate(const char *path, const struct mlxcel_model_
     if (!code)
         code = load_options(&o, &load, &place, &err);
     if (!code)
-        code = mxc_checkpoint_open(path, &c, &err);
+        code = mxc_checkpoint_open_with(path, load.surgery, &c, &err);
     if (!code)
         code = mxc_checkpoint_picture(c, &load, width, height, &budget, &found, &bytes, &err);
     struct mxc_vision_budget used = budget;

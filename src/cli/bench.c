@@ -289,6 +289,7 @@ static int run(int argc, char **argv) {
         {MXC_ARG_FLAG, "--json", NULL, "a JSON array", &b.json, 0, 0, NULL},
         {MXC_ARG_TEXT, "--precision", "P", "auto, exact or fast", &b.model.precision, 0, 0, NULL},
         MXC_BACKEND_ARGS(&b.model),
+        MXC_SURGERY_ARG(&b.model),
         {MXC_ARG_TEXT, "--cpu", "LEVEL", "scalar, avx2 or avx512 at most", &b.model.cpu, 0, 0,
          NULL},
         {MXC_ARG_INT, "-b, --batch-size", "N", "rows per step (512)", &b.model.max_chunk, 32, 8192,

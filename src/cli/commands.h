@@ -16,6 +16,7 @@ extern const struct mxc_command mxc_command_template;
 extern const struct mxc_command mxc_command_bench;
 extern const struct mxc_command mxc_command_trace;
 extern const struct mxc_command mxc_command_serve;
+extern const struct mxc_command mxc_command_surgery;
 extern const struct mxc_command mxc_command_xla;
 
 #endif

@@ -13,9 +13,11 @@
 #include "cli/term.h"
 #include "format/config.h"
 #include "format/weights.h"
+#include "surgery/surgery.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct inspect {
@@ -29,6 +31,7 @@ struct inspect {
     char *path;
     struct mxc_config *config;
     struct mxc_weights *weights;
+    struct mxc_surgery *surgery; /* NULL: none */
     struct mlxcel_memory memory;
     struct mlxcel_family family; /* name NULL: not supported */
     struct mlxcel_error refused; /* why memory could not be estimated */
@@ -115,6 +118,18 @@ static json_t *tensors_json(const struct mxc_weights *weights) {
     return array;
 }
 
+static json_t *surgery_json(const struct mxc_surgery *surgery) {
+    json_t *list = json_array();
+    struct mxc_surgery_note note;
+    for (size_t i = 0; list && mxc_surgery_note(surgery, i, &note); i++)
+        (void)json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:I}", "op", note.op,
+                                                    "pattern", mxc_term_json(note.pattern),
+                                                    "detail", mxc_term_json(note.detail), "tensors",
+                                                    (json_int_t)note.n_tensors));
+    return json_pack("{s:o, s:o, s:I}", "path", mxc_term_json(mxc_surgery_file(surgery, 0)),
+                     "operations", list, "bytes", (json_int_t)mxc_surgery_bytes(surgery));
+}
+
 static json_t *memory_json(const struct inspect *s) {
     const struct mlxcel_memory *m = &s->memory;
     return json_pack("{s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:I, s:I, s:I, s:I, s:I, s:b}",
@@ -154,6 +169,8 @@ static int print_json(const struct inspect *s) {
                       "width", s->image.width, "height", s->image.height, "tiles", s->image.tiles,
                       "patches", (json_int_t)s->image.patches, "tokens", s->image.tokens, "bytes",
                       (json_int_t)s->image.bytes, "max_pixels", (json_int_t)s->image.max_pixels));
+    if (o && s->surgery)
+        (void)json_object_set_new(o, "surgery", surgery_json(s->surgery));
     if (o)
         (void)json_object_set_new(o, "tensors", tensors_json(s->weights));
     return mxc_term_put_json(o);
@@ -227,6 +244,18 @@ static void print_vision(const struct inspect *s) {
     (void)putchar('\n');
 }
 
+static void print_surgery(const struct inspect *s) {
+    struct mxc_surgery_note note;
+    char size[16];
+    if (!s->surgery)
+        return;
+    (void)printf("%-22s %s, %s of changed tensors\n", "surgery", mxc_surgery_file(s->surgery, 0),
+                 mxc_term_size(mxc_surgery_bytes(s->surgery), size));
+    for (size_t i = 0; mxc_surgery_note(s->surgery, i, &note); i++)
+        (void)printf("  #%zu %-12s %s (%s): %zu tensors\n", i, note.op, note.pattern, note.detail,
+                     note.n_tensors);
+}
+
 static void print_text(const struct inspect *s) {
     struct share shares[64];
     size_t n = storages(s->weights, shares, MXC_COUNT(shares));
@@ -248,6 +277,7 @@ static void print_text(const struct inspect *s) {
     else
         print_memory(s);
     print_vision(s);
+    print_surgery(s);
     if (s->tensors)
         print_tensors(s->weights);
 }
@@ -269,10 +299,21 @@ static int read_image(struct inspect *s, const struct mlxcel_model_options *opti
     return 0;
 }
 
+/* On the weights that are shown, as loading does it. */
+static enum mxc_code operate(struct inspect *s, struct mxc_err *err) {
+    const char *path = s->model_args.surgery;
+    if (!path)
+        path = getenv("MLXCEL_SURGERY");
+    if (!path || !*path)
+        return MXC_OK;
+    enum mxc_code code = mxc_surgery_open(path, &s->surgery, err);
+    return code ? code : mxc_surgery_apply(s->surgery, s->config, s->weights, err);
+}
+
 static int inspect(struct inspect *s, const struct mlxcel_model_options *options) {
     struct mxc_err err;
     if (mxc_config_open(s->path, &s->config, &err) ||
-        mxc_weights_open(s->path, s->config, &s->weights, &err))
+        mxc_weights_open(s->path, s->config, &s->weights, &err) || operate(s, &err))
         return mxc_term_err(&err);
     find_family(s);
     if (!mlxcel_model_estimate(s->path, options, s->context, (int)s->batch, &s->memory,
@@ -317,6 +358,7 @@ static int run(int argc, char **argv) {
         {MXC_ARG_TEXT, "--precision", "P", "auto, exact or fast", &s.model_args.precision, 0, 0,
          NULL},
         MXC_BACKEND_ARGS(&s.model_args),
+        MXC_SURGERY_ARG(&s.model_args),
         {MXC_ARG_TEXT, "--models-dir", "DIR", "model store (default MLXCEL_MODELS_DIR)",
          &s.model_args.models_dir, 0, 0, NULL},
     };
@@ -333,6 +375,7 @@ static int run(int argc, char **argv) {
     if (!status)
         status = s.graph ? print_graph(&s) : inspect(&s, &options);
     mxc_weights_close(s.weights);
+    mxc_surgery_close(s.surgery);
     mxc_config_close(s.config);
     mxc_mem_free(s.path);
     return status;

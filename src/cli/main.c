@@ -17,7 +17,7 @@ static const struct mxc_command *const commands[] = {
     &mxc_command_run,      &mxc_command_generate, &mxc_command_inspect,  &mxc_command_list,
     &mxc_command_rm,       &mxc_command_arch,     &mxc_command_download, &mxc_command_tokenize,
     &mxc_command_template, &mxc_command_bench,    &mxc_command_trace,    &mxc_command_serve,
-    &mxc_command_xla,
+    &mxc_command_surgery,  &mxc_command_xla,
 };
 
 static void print_help(void) {

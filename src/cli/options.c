@@ -43,6 +43,7 @@ int mxc_options_model(const char *command, const struct mxc_model_args *m,
     options->xla_context_capacity = m->xla_capacity;
     options->xla_vision_backend = m->xla_vision;
     options->tp_size = m->tp_size;
+    options->surgery = m->surgery;
     options->threads = (int)m->threads;
     options->context = m->context;
     options->force = m->force;

@@ -7,6 +7,7 @@
 struct mxc_model_args {
     const char *models_dir, *backend, *precision, *cpu;
     const char *xla_plugin, *xla_precision, *xla_capacity, *xla_vision, *tp_size; /* of xla */
+    const char *surgery;
     int64_t threads, context, max_sequences, max_chunk;
     bool force, verbose;
 };
@@ -52,6 +53,12 @@ struct mxc_model_args {
             0, NULL                                                                                \
     }
 
+#define MXC_SURGERY_ARG(m)                                                                         \
+    {                                                                                              \
+        MXC_ARG_TEXT, "--surgery", "FILE",                                                         \
+            "operations on the weights, YAML (default MLXCEL_SURGERY)", &(m)->surgery, 0, 0, NULL  \
+    }
+
 #define MXC_MODEL_ARGS(m)                                                                            \
     {MXC_ARG_HEADING, "", NULL, "Model:", NULL, 0, 0, NULL},                                         \
         {MXC_ARG_TEXT,                                                                               \
@@ -68,6 +75,7 @@ struct mxc_model_args {
          0,           1 << 30,          NULL},                                                       \
         {MXC_ARG_TEXT, "--precision", "P", "auto, exact or fast", &(m)->precision, 0, 0, NULL},      \
         MXC_BACKEND_ARGS(m),                                                                         \
+        MXC_SURGERY_ARG(m),                                                                          \
         {MXC_ARG_TEXT, "--cpu", "LEVEL", "scalar, avx2 or avx512 at most (default MLXCEL_CPU)",      \
          &(m)->cpu,    0,       0,       NULL},                                                      \
         {MXC_ARG_INT,                                                                                \

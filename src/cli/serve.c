@@ -38,7 +38,7 @@ struct mxc_serve_args {
         image_max_pixels;
     const char *models_dir, *kv_bytes, *precision, *backend, *cpu, *host, *prefix, *tls_key_file;
     const char *tls_cert_file, *key_file, *reasoning_format, *log_format, *log_file, *pooling;
-    const char *xla_plugin, *xla_precision, *xla_capacity, *xla_vision, *tp_size;
+    const char *xla_plugin, *xla_precision, *xla_capacity, *xla_vision, *tp_size, *surgery;
     const char *cache_bytes, *slot_dir, *slot_bytes;
     const char *state_dir, *store_bytes, *media_path, *image_background;
     int64_t threads, context, parallel, max_chunk, max_queue, port, max_body_mb, max_header_kb;
@@ -315,6 +315,7 @@ static int add_models(struct serve *s, const struct mlxcel_model_options *load) 
                                        .cache_dir = s->xla.programs};
         if (s->args.xla_plugin)
             o.xla.plugin = s->args.xla_plugin;
+        o.surgery = s->args.surgery;
         o.n_threads = s->args.threads > 0 ? (int)s->args.threads : 0;
         o.precision = (enum mxc_precision)load->precision;
         o.context = (int32_t)s->args.context;

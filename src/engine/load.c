@@ -11,14 +11,26 @@
 #include "models/family.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void mxc_load_options_init(struct mxc_load_options *options) {
     *options = (struct mxc_load_options){.max_rows = 512, .max_out = 16, .max_batch = 16};
 }
 
+/* The operations are done before graph, tower or plan have seen a weight: so all of them see the
+ * result. */
+static enum mxc_code operate(const char *path, struct mxc_checkpoint *c, struct mxc_err *err) {
+    if (!path)
+        path = getenv("MLXCEL_SURGERY");
+    if (!path || !*path)
+        return MXC_OK;
+    enum mxc_code code = mxc_surgery_open(path, &c->surgery, err);
+    return code ? code : mxc_surgery_apply(c->surgery, c->config, c->weights, err);
+}
+
 /* hidden: the graph without its head. eye: the vision part is opened too. */
-static enum mxc_code open_checkpoint(const char *path, bool hidden, bool eye,
+static enum mxc_code open_checkpoint(const char *path, const char *surgery, bool hidden, bool eye,
                                      struct mxc_checkpoint **checkpoint, struct mxc_err *err) {
     enum mxc_code code;
     struct mxc_checkpoint *c = mxc_mem_zalloc(1, sizeof *c);
@@ -27,7 +39,8 @@ static enum mxc_code open_checkpoint(const char *path, bool hidden, bool eye,
         return mxc_err_nomem(err);
     }
     if ((code = mxc_config_open(path, &c->config, err)) ||
-        (code = mxc_weights_open(path, c->config, &c->weights, err)))
+        (code = mxc_weights_open(path, c->config, &c->weights, err)) ||
+        (code = operate(surgery, c, err)))
         goto out;
     code = hidden ? mxc_model_hidden_graph(c->config, c->weights, &c->graph, err)
                   : mxc_model_graph(c->config, c->weights, &c->graph, err);
@@ -45,9 +58,14 @@ out:
     return code;
 }
 
+enum mxc_code mxc_checkpoint_open_with(const char *path, const char *surgery,
+                                       struct mxc_checkpoint **checkpoint, struct mxc_err *err) {
+    return open_checkpoint(path, surgery, false, true, checkpoint, err);
+}
+
 enum mxc_code mxc_checkpoint_open(const char *path, struct mxc_checkpoint **checkpoint,
                                   struct mxc_err *err) {
-    return open_checkpoint(path, false, true, checkpoint, err);
+    return mxc_checkpoint_open_with(path, NULL, checkpoint, err);
 }
 
 void mxc_checkpoint_close(struct mxc_checkpoint *c) {
@@ -56,6 +74,7 @@ void mxc_checkpoint_close(struct mxc_checkpoint *c) {
     mxc_vision_close(c->vision);
     mxc_graph_free(c->graph);
     mxc_weights_close(c->weights);
+    mxc_surgery_close(c->surgery);
     mxc_config_close(c->config);
     mxc_mem_free(c->path);
     mxc_mem_free(c);
@@ -159,7 +178,7 @@ static enum mxc_code estimate_plans(const struct backends *b, const struct mxc_c
     if (!code && c->vision)
         code = b->tower_ops->estimate(b->tower_backend, mxc_vision_tower(c->vision), c->weights,
                                       &eye, &tower, err);
-    memory->weights_bytes += tower.weights_bytes;
+    memory->weights_bytes += tower.weights_bytes + mxc_surgery_bytes(c->surgery);
     memory->activation_bytes += tower.activation_bytes;
     return code;
 }
@@ -286,7 +305,7 @@ static enum mxc_code compile(struct mxc_model *m, const struct mxc_load_options 
     if (code)
         return code;
     m->ops->plan_memory(m->plan, &m->memory);
-    m->memory.weights_bytes += tower.weights_bytes;
+    m->memory.weights_bytes += tower.weights_bytes + mxc_surgery_bytes(c->surgery);
     m->memory.activation_bytes += tower.activation_bytes;
     return MXC_OK;
 }
@@ -331,8 +350,8 @@ enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *op
     struct mxc_load_options asked = *options;
     if ((code = find_backend(options, &ops, err)) ||
         (is_xla(ops) && (code = look_at_xla(m, path, &asked, &image, err))) ||
-        (code = open_checkpoint(path, asked.hidden, !asked.hidden && !is_xla(ops), &m->checkpoint,
-                                err)) ||
+        (code = open_checkpoint(path, asked.surgery, asked.hidden, !asked.hidden && !is_xla(ops),
+                                &m->checkpoint, err)) ||
         (code = open_backend(&asked, &m->ops, &m->backend, err)))
         goto out;
     m->tower_ops = m->ops;
@@ -350,6 +369,7 @@ enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *op
     m->options.progress = NULL;
     m->options.progress_user = NULL;
     m->options.backend = NULL;
+    m->options.surgery = NULL;
     m->options.xla = (struct mxc_xla_given){.plugin = NULL};
     *model = m;
     m = NULL;

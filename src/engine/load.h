@@ -11,18 +11,26 @@
 #include "engine/xla_options.h"
 #include "graph/graph.h"
 #include "models/vision.h"
+#include "surgery/surgery.h"
 
 /* What is on disk, checked and described, not loaded. */
 struct mxc_checkpoint {
     char *path;
     struct mxc_config *config;
     struct mxc_weights *weights;
+    struct mxc_surgery *surgery; /* what was done to the weights; NULL: nothing */
     struct mxc_graph *graph;
     struct mxc_vision *vision; /* how it sees; NULL: it does not */
 };
-/* path: a folder with config.json and safetensors, or a .gguf file. Errors name the path. */
+/* path: a folder with config.json and safetensors, or a .gguf file. Errors name the path of what
+ * they are about. Operations on the weights: as MLXCEL_SURGERY says, if that is set. */
 enum mxc_code mxc_checkpoint_open(const char *path, struct mxc_checkpoint **checkpoint,
                                   struct mxc_err *err) MXC_MUST;
+/* surgery: the document of operations on the weights; NULL: MLXCEL_SURGERY, if that is set; "":
+ * none. */
+enum mxc_code mxc_checkpoint_open_with(const char *path, const char *surgery,
+                                       struct mxc_checkpoint **checkpoint,
+                                       struct mxc_err *err) MXC_MUST;
 void mxc_checkpoint_close(struct mxc_checkpoint *checkpoint); /* NULL is fine */
 /* Tokens of a sequence the model was made for; 4096 when the checkpoint does not say. */
 int32_t mxc_checkpoint_context(const struct mxc_checkpoint *checkpoint);
@@ -30,6 +38,7 @@ int32_t mxc_checkpoint_context(const struct mxc_checkpoint *checkpoint);
 struct mxc_load_options {
     const char *backend;               /* NULL, "": the first one of the build */
     const struct mxc_backend_ops *ops; /* a backend instead of its name; NULL: by name */
+    const char *surgery;               /* as of mxc_checkpoint_open_with */
     struct mxc_xla_given xla;          /* of the "xla" backend */
     int n_threads;                     /* 0: one per core */
     enum mxc_precision precision;
@@ -62,7 +71,7 @@ struct mxc_model {
                                 doing; "": they are, or the model is text only */
     int32_t capacity; /* of a sequence, as an OpenXLA session was told; 0: nothing was said */
     struct mxc_plan_memory memory;   /* weights_bytes: the tower's too */
-    struct mxc_load_options options; /* without progress and backend name. For embeddings max_out is
+    struct mxc_load_options options; /* without progress and texts. For embeddings max_out is
                                         max_rows; an encoder's max_rows has room for a whole text */
 };
 /* MXC_E_LIMIT, with what is needed and what there is, when weights, activations and KV of one

@@ -172,7 +172,10 @@ void mxc_tensor_group_rows(const struct mxc_tensor *tensor, int64_t row, int64_t
 /* The start is rounded down to a page, so that drops of consecutive rows leave no page behind. */
 static void drop(const struct mxc_file *file, const uint8_t *data, size_t begin, size_t end) {
     const size_t page = 4096;
-    size_t offset = (size_t)(data - file->data);
+    uintptr_t at = (uintptr_t)data, map = (uintptr_t)file->data;
+    if (at < map || at - map >= file->size)
+        return; /* memory, which would read as zeros afterwards */
+    size_t offset = at - map;
     size_t from = (offset + begin) / page * page;
     mxc_file_drop(file, from, offset + end - from);
 }

@@ -517,6 +517,13 @@ const struct mxc_tensor *mxc_weights_at(const struct mxc_weights *weights, size_
     return index < weights->n_tensors ? &weights->tensors[index] : NULL;
 }
 
+void mxc_weights_set(struct mxc_weights *weights, size_t index, const struct mxc_tensor *tensor) {
+    struct mxc_tensor *t = &weights->tensors[index];
+    const char *name = t->name;
+    *t = *tensor;
+    t->name = name;
+}
+
 const struct mxc_tensor *mxc_weights_find(const struct mxc_weights *weights, const char *name) {
     uint64_t index;
     return mxc_map_get(&weights->by_name, mxc_str_of(name), &index) ? &weights->tensors[index]

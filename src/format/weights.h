@@ -46,6 +46,9 @@ void mxc_weights_close(struct mxc_weights *weights);
 
 size_t mxc_weights_count(const struct mxc_weights *weights);
 const struct mxc_tensor *mxc_weights_at(const struct mxc_weights *weights, size_t index);
+/* The index-th tensor becomes *tensor; its name stays. Only while nothing else has seen it, and what
+ * *tensor points to is borrowed until close (load-time surgery). */
+void mxc_weights_set(struct mxc_weights *weights, size_t index, const struct mxc_tensor *tensor);
 /* NULL when there is none. */
 const struct mxc_tensor *mxc_weights_find(const struct mxc_weights *weights, const char *name);
 /* As find, but a missing tensor or another shape is MXC_E_NOT_FOUND / MXC_E_FORMAT that names file
@@ -88,7 +91,7 @@ void mxc_tensor_group_row(const struct mxc_tensor *tensor, int64_t row,
 void mxc_tensor_group_rows(const struct mxc_tensor *tensor, int64_t row, int64_t n_rows,
                            const struct mxc_group_row *out, size_t code_ld, size_t group_ld);
 /* Drops the source pages of rows [row0, row1) (data, scales, biases). Where rows share all pages
- * (GPTQ, AWQ), nothing happens until row1 is the last. */
+ * (GPTQ, AWQ), nothing happens until row1 is the last. What is in no file stays. */
 void mxc_tensor_drop(const struct mxc_tensor *tensor, int64_t row0, int64_t row1);
 
 #endif

@@ -106,12 +106,12 @@ enum mxc_code mxc_host_new(struct mxc_host **host, struct mxc_err *err) {
     return MXC_OK;
 }
 
-enum { N_TEXTS = 9 };
+enum { N_TEXTS = 10 };
 
 static void texts_of(struct mxc_host_model_options *o, const char **texts[N_TEXTS]) {
-    const char **all[N_TEXTS] = {&o->path,       &o->name,          &o->backend,
-                                 &o->xla.plugin, &o->xla.precision, &o->xla.capacity,
-                                 &o->xla.vision, &o->xla.tp_size,   &o->xla.cache_dir};
+    const char **all[N_TEXTS] = {
+        &o->path,         &o->name,       &o->backend,     &o->xla.plugin,    &o->xla.precision,
+        &o->xla.capacity, &o->xla.vision, &o->xla.tp_size, &o->xla.cache_dir, &o->surgery};
     memcpy(texts, all, sizeof all);
 }
 
@@ -208,6 +208,7 @@ static enum mxc_code open_model(struct hosted *m, struct mxc_err *err) {
     mxc_load_options_init(&load);
     load.backend = o->backend;
     load.xla = o->xla;
+    load.surgery = o->surgery;
     load.n_threads = o->n_threads;
     load.precision = o->precision;
     load.max_batch = o->parallel;
@@ -490,7 +491,8 @@ const char *mxc_host_file(struct mxc_host *host, int model, size_t i) {
         if (!i--)
             return file->path;
     }
-    return NULL;
+    const struct mxc_surgery *surgery = m->model->checkpoint->surgery;
+    return surgery ? mxc_surgery_file(surgery, i) : NULL;
 }
 
 const char *mxc_host_plan(struct mxc_host *host, int model) {

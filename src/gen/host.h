@@ -26,6 +26,7 @@ struct mxc_host_model_options {
     const char *path;         /* a folder or a .gguf file */
     const char *name;         /* the id it is served under; names of a host differ */
     const char *backend;      /* NULL: the first one of the build */
+    const char *surgery;      /* as of mxc_checkpoint_open_with */
     struct mxc_xla_given xla; /* of the "xla" backend */
     int n_threads;            /* 0: one per core */
     enum mxc_precision precision;
@@ -104,8 +105,8 @@ void mxc_host_clear_cache(struct mxc_host *host, int model);
 /* ---- KV outside the engine (engine/engine.h, engine/shelf.h); each waits for the step that runs.
  * Only while the model is READY. */
 
-/* What the KV of a model depends on besides its text, in pieces: the i-th file of the checkpoint,
- * NULL behind the last one. Borrowed. */
+/* What the KV of a model depends on besides its text, in pieces: the i-th file of the checkpoint
+ * and of the surgery on it, NULL behind the last one. Borrowed. */
 const char *mxc_host_file(struct mxc_host *host, int model, size_t i);
 /* And the plan in one line (ISA level, precision, layouts, KV type). Borrowed. */
 const char *mxc_host_plan(struct mxc_host *host, int model);

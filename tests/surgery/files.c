@@ -1,0 +1,2 @@
+/* Scratch files, as the tests of format/ make them. */
+#include "../format/files.c" /* NOLINT(bugprone-suspicious-include) */
