@@ -46,8 +46,8 @@ void mxc_weights_close(struct mxc_weights *weights);
 
 size_t mxc_weights_count(const struct mxc_weights *weights);
 const struct mxc_tensor *mxc_weights_at(const struct mxc_weights *weights, size_t index);
-/* The index-th tensor becomes *tensor; its name stays. Only while nothing else has seen it, and what
- * *tensor points to is borrowed until close (load-time surgery). */
+/* The index-th tensor becomes *tensor; its name stays (load-time surgery). Only while nothing else
+ * has seen it; what *tensor points to is borrowed until close. */
 void mxc_weights_set(struct mxc_weights *weights, size_t index, const struct mxc_tensor *tensor);
 /* NULL when there is none. */
 const struct mxc_tensor *mxc_weights_find(const struct mxc_weights *weights, const char *name);

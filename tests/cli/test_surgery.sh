@@ -52,7 +52,7 @@ head -n 5 "$work/out" | diff "$work/want" - >"$work/difference"
 result "what it touches: $(cat "$work/difference")" $?
 says "inspect" 0 "#2 prune        model.layers.2.self_attn.* (2 of attention_head): 2 tensors" \
     "$mlxcel" inspect "$llama" --surgery "$work/example.yaml"
-says "inspect --json" 0 '"op": "interpolate"' \
+says "inspect --json" 0 '"op":"interpolate"' \
     "$mlxcel" inspect "$llama" --surgery "$work/example.yaml" --json
 
 # ---- answers
