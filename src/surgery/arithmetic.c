@@ -147,9 +147,10 @@ enum mxc_code mxc_cut_add(const struct mxc_patient *p, const struct mxc_cut *cut
     if (code || cut->amount == 0 || (code = mxc_cut_own(p, index, &t, &m)))
         return code;
     size_t width = mxc_storage_info(t.storage)->block_bytes, n = (size_t)mxc_tensor_columns(&t);
-    float *rows = mxc_mem_array(2 * n + 1, sizeof *rows), *w = rows, *x = rows + n;
+    float *rows = mxc_mem_array(2 * n + 1, sizeof *rows);
     if (!rows)
         return mxc_err_nomem(p->err);
+    float *w = rows, *x = rows + n;
     for (int64_t r = 0; !code && r < mxc_tensor_rows(&t); r++) {
         uint8_t *row = m.data + (size_t)r * n * width;
         mxc_tensor_row(&t, r, w);
@@ -209,9 +210,10 @@ enum mxc_code mxc_cut_mix(const struct mxc_patient *p, const struct mxc_cut *cut
     if ((code = mxc_cut_own(p, index, &t, &m)))
         return code;
     size_t width = mxc_storage_info(t.storage)->block_bytes, n = (size_t)mxc_tensor_columns(&t);
-    float *rows = mxc_mem_array(2 * n + 1, sizeof *rows), *x = rows, *y = rows + n;
+    float *rows = mxc_mem_array(2 * n + 1, sizeof *rows);
     if (!rows)
         return mxc_err_nomem(p->err);
+    float *x = rows, *y = rows + n;
     mix_weights(cut->amount, cut->slerp ? cosine_of(a, b, x, y) : 2, &of_a, &of_b);
     for (int64_t r = 0; !code && r < mxc_tensor_rows(&t); r++) {
         uint8_t *row = m.data + (size_t)r * n * width;
