@@ -241,12 +241,12 @@ static int run_all(struct bench *b) {
         !parse_values(b->threads, 1, 256, &threads) ||
         !parse_values(b->depths, 0, 1 << 20, &depths))
         return mxc_term_usage("bench", "-p, -n, -np, -t and -d take comma-separated numbers");
-    if (!(b->results = json_array()))
-        return mxc_term_error("out of memory");
     char backends[MAX_BACKENDS][16];
     size_t n = parse_backends(b->model.backend, backends);
     if (!n)
         return mxc_term_usage("bench", "--backend takes comma-separated names");
+    if (!(b->results = json_array()))
+        return mxc_term_error("out of memory");
     int status = 0;
     for (size_t k = 0; !status && k < n; k++) {
         b->backend = backends[k];

@@ -8,36 +8,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define WITH_LEAKS
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WITH_LEAKS
-#endif
-#endif
-
 #if defined(__SANITIZE_THREAD__)
 #define WATCHED_THREADS 1
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define WATCHED_THREADS 1
 #endif
-#endif
-
-#ifdef WITH_LEAKS
-#include <sanitizer/lsan_interface.h>
-
-void mxc_real_leaks_begin(void) {
-    __lsan_disable();
-}
-
-void mxc_real_leaks_end(void) {
-    __lsan_enable();
-}
-#else
-void mxc_real_leaks_begin(void) {}
-
-void mxc_real_leaks_end(void) {}
 #endif
 
 const char *mxc_real_plugin(void) {

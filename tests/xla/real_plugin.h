@@ -14,9 +14,5 @@ const char *mxc_real_cache(void);
 /* Whether everything is to be run and not a sample: "./dev check --all", or MXC_XLA_ALL is set.
  * Never in a build with a sanitizer, which is some twenty times slower. */
 bool mxc_real_all(void);
-/* Between these two calls leaks are not looked for: the plugin leaves a few names behind when it
- * partitions a program. (What we leave, the fake plugin counts.) */
-void mxc_real_leaks_begin(void);
-void mxc_real_leaks_end(void);
 
 #endif
