@@ -132,14 +132,14 @@ static struct mxc_packed shape_of(enum mxc_layout layout, int32_t n, int32_t k,
                            .k = k,
                            .group = f->group,
                            .affine = f->affine,
-                           .zero_point = f->affine || layout == MXC_LAYOUT_N4 ? 0 : 8,
+                           .zero_point = f->affine || layout == MXC_LAYOUT_N4 ? 0 : 16,
                            .bf16_scales = f->bf16_scales,
                            .unit = 1};
     if (layout == MXC_LAYOUT_N4)
         memcpy(w.table, tables[f->small], sizeof w.table);
     size_t number = layout == MXC_LAYOUT_F32 ? 4 : 2;
-    w.strip_bytes =
-        f->group ? (size_t)(k / f->group) * mxc_block_bytes(&w) : (size_t)k * MXC_STRIP * number;
+    w.strip_bytes = f->group ? (size_t)(k / mxc_block_numbers(&w)) * mxc_block_bytes(&w)
+                             : (size_t)k * MXC_STRIP * number;
     return w;
 }
 
@@ -232,6 +232,7 @@ static void bench_matmul(const struct row *row) {
     static const struct form n4[] = {{"g16 small", 16, false, false, true},
                                      {"g32", 32, false, false, false},
                                      {"g32 bf16", 32, false, true, true}};
+    static const struct form k6 = {"g16", 16, false, false, false};
     static const struct form none = {"", 0, false, false, false};
     const struct form *list = &none;
     size_t n = 1;
@@ -241,6 +242,11 @@ static void bench_matmul(const struct row *row) {
     } else if (row->index == MXC_LAYOUT_N4) {
         list = n4;
         n = sizeof n4 / sizeof *n4;
+    } else if (row->index == MXC_LAYOUT_I6) {
+        list = i4 + 2; /* without groups of 16 */
+        n = sizeof i4 / sizeof *i4 - 2;
+    } else if (row->index == MXC_LAYOUT_K6) {
+        list = &k6;
     }
     for (size_t i = 0; i < n; i++) {
         if (form_filter && strcmp(form_filter, list[i].name) != 0)
@@ -248,6 +254,8 @@ static void bench_matmul(const struct row *row) {
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             if (row->level == MXC_CPU_SCALAR && s)
                 break;
+            if (row->index == MXC_LAYOUT_K6 && shapes[s][1] % MXC_K6_BLOCK)
+                continue;
             bench_matmul_shape(row, shapes[s][0], shapes[s][1], &list[i]);
         }
         bench_matmul_decode(row, &list[i]);

@@ -174,8 +174,10 @@ MLXCEL_API mlxcel_status mlxcel_image_estimate(const char *path,
                                                struct mlxcel_image_cost *cost,
                                                struct mlxcel_error *error);
 /* The model as a list of ops, and of the vision tower if there is one, for people and tests; the
- * weights are only looked at. *text is released by mlxcel_free. */
-MLXCEL_API mlxcel_status mlxcel_model_graph(const char *path, char **text,
+ * weights are only looked at. Of the options (NULL: defaults) only surgery counts. *text is
+ * released by mlxcel_free. */
+MLXCEL_API mlxcel_status mlxcel_model_graph(const char *path,
+                                            const struct mlxcel_model_options *options, char **text,
                                             struct mlxcel_error *error);
 
 /* ---- text */
@@ -406,6 +408,7 @@ struct mlxcel_xla_program {
     int32_t context;       /* tokens of a sequence */
     bool unrolled;         /* layers one after the other, not as a loop */
     const char *precision; /* "f32", "f16", "bf16", "auto"; NULL: MLXCEL_XLA_PRECISION */
+    const char *surgery;   /* as of struct mlxcel_model_options */
 };
 /* StableHLO text of a checkpoint's program, for mlxcel_free. Needs no device. */
 MLXCEL_API mlxcel_status mlxcel_xla_emit(const char *path, const struct mlxcel_xla_program *program,

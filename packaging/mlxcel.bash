@@ -11,7 +11,7 @@ _mlxcel() {
     fi
     case $prev in
     --precision) words="auto exact fast" ;;
-    --cpu) words="scalar avx2 avx512" ;;
+    --cpu) words="scalar avx2 avx512 neon i8mm" ;;
     --backend) words="cpu xla" ;;
     --xla-precision) words="auto f32 f16 bf16" ;;
     --xla-vision-backend) words="auto host device" ;;

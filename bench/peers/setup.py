@@ -149,6 +149,7 @@ def main():
     parser.add_argument("--small", action="store_true", help="no 1B shape")
     parser.add_argument("folder")
     a = parser.parse_args()
+    a.folder = os.path.abspath(a.folder)
     os.makedirs(a.folder, exist_ok=True)
     peers = {}
     look(peers, "llama.cpp", lambda: {

@@ -225,9 +225,14 @@ mlxcel_status mlxcel_image_estimate(const char *path, const struct mlxcel_model_
     if (options)
         o = *options;
     if (width < 1 || height < 1 || width > MXC_IMAGE_MAX_SIDE || height > MXC_IMAGE_MAX_SIDE ||
-        (uint64_t)width * (uint64_t)height > MXC_IMAGE_MAX_PIXELS || max_pixels < 0)
-        return mxc_api_error(error, MXC_E_ARG, "a picture of %d x %d, at most %lld pixels", width,
-                             height, (long long)max_pixels);
+        (uint64_t)width * (uint64_t)height > MXC_IMAGE_MAX_PIXELS)
+        return mxc_api_error(
+            error, MXC_E_ARG,
+            "a picture of %d x %d pixels: it has 1 to %d on a side and at most %llu", width, height,
+            (int)MXC_IMAGE_MAX_SIDE, (unsigned long long)MXC_IMAGE_MAX_PIXELS);
+    if (max_pixels < 0)
+        return mxc_api_error(error, MXC_E_ARG, "max_pixels: %lld is below 0",
+                             (long long)max_pixels);
     const struct mxc_vision_budget budget = {.max_pixels = max_pixels};
     enum mxc_code code = check_options(&o, &err);
     if (!code)
@@ -257,12 +262,13 @@ static ssize_t write_to_buf(void *cookie, const char *bytes, size_t n) {
     return mxc_buf_append(cookie, bytes, n) ? (ssize_t)n : 0;
 }
 
-mlxcel_status mlxcel_model_graph(const char *path, char **text, struct mlxcel_error *error) {
+mlxcel_status mlxcel_model_graph(const char *path, const struct mlxcel_model_options *options,
+                                 char **text, struct mlxcel_error *error) {
     enum { MOST = 1 << 28 };
     struct mxc_checkpoint *c = NULL;
     struct mxc_buf buf;
     struct mxc_err err;
-    if (mxc_checkpoint_open(path, &c, &err))
+    if (mxc_checkpoint_open_with(path, options ? options->surgery : NULL, &c, &err))
         return mxc_api_fail(&err, error);
     mxc_buf_init(&buf, MOST);
     FILE *out = fopencookie(&buf, "w", (cookie_io_functions_t){.write = write_to_buf});

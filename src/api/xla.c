@@ -81,7 +81,7 @@ mlxcel_status mlxcel_xla_emit(const char *path, const struct mlxcel_xla_program 
     mxc_xla_given_environment(&given);
     given.capacity = NULL; /* is not asked for here */
     enum mxc_code code = mxc_xla_given_read(&given, &settings, &err);
-    if (!code && !(code = mxc_checkpoint_open(path, &c, &err))) {
+    if (!code && !(code = mxc_checkpoint_open_with(path, program->surgery, &c, &err))) {
         const struct mxc_xla_emit_options options = {.decode = program->decode,
                                                      .rows = program->rows,
                                                      .context = program->context,

@@ -96,10 +96,17 @@ struct mxc_plan_options {
     void *progress_user;
 };
 
+/* What lies in memory of a device's own: of the device that holds most. */
+struct mxc_device_memory {
+    uint64_t limit_bytes; /* what it admits; 0: devices use the host's memory, or do not tell */
+    uint64_t weights_bytes, kv_block_bytes[MXC_N_KV_KINDS];
+};
 struct mxc_plan_memory {
-    uint64_t weights_bytes, activation_bytes;
+    uint64_t weights_bytes; /* on the host; parts of it that devices copy there counted again */
+    uint64_t activation_bytes;
     uint64_t
         kv_block_bytes[MXC_N_KV_KINDS]; /* one block of every layer of the kind; 0: kind unused */
+    struct mxc_device_memory device;
 };
 
 /* What a plan made of one matrix, for people. */

@@ -1,8 +1,10 @@
 /* CPU features and levels: what this CPU can run, and the mask that lowers it.
- * In: CPUID and XCR0 through the compiler's own detection, MLXCEL_CPU, a mask set by the program,
- * the affinity of the process. Out: a level, its name, a count of cores.
+ * In: CPUID and XCR0 through the compiler's own detection, on aarch64 the auxiliary vector,
+ * MLXCEL_CPU, a mask set by the program, the affinity of the process. Out: a level, its name, a
+ * count of cores.
  * Invariant: the level told is never above what the CPU has, so no kernel can meet an unknown
- * instruction. AVX-512 counts only with VNNI and BF16; a CPU with less runs the AVX2 kernels. */
+ * instruction. AVX-512 counts only with VNNI and BF16, matrix products of aarch64 only with bf16
+ * ones; a CPU with less runs the kernels of the level below. */
 #define _GNU_SOURCE
 #include "base/cpu.h"
 
@@ -13,10 +15,13 @@
 #include <string.h>
 #if defined(__aarch64__)
 #include <sys/auxv.h>
+
+/* HWCAP_ASIMDDP, HWCAP2_I8MM, HWCAP2_BF16 */
+enum { DOT_PRODUCTS = 1 << 20, I8MM = 1 << 13, BF16 = 1 << 14, MATRIX_PRODUCTS = I8MM | BF16 };
 #endif
 
 static _Atomic int mask = -1; /* -1: not set */
-static const char *const names[MXC_N_CPU_LEVELS] = {"scalar", "avx2", "avx512", "neon"};
+static const char *const names[MXC_N_CPU_LEVELS] = {"scalar", "avx2", "avx512", "neon", "i8mm"};
 
 enum mxc_cpu_level mxc_cpu_best(void) {
 #if defined(__x86_64__)
@@ -29,14 +34,16 @@ enum mxc_cpu_level mxc_cpu_best(void) {
         return MXC_CPU_AVX512;
     return MXC_CPU_AVX2;
 #elif defined(__aarch64__)
-    enum { DOT_PRODUCTS = 1 << 20 }; /* HWCAP_ASIMDDP */
-    return getauxval(AT_HWCAP) & DOT_PRODUCTS ? MXC_CPU_NEON : MXC_CPU_SCALAR;
+    if (!(getauxval(AT_HWCAP) & DOT_PRODUCTS))
+        return MXC_CPU_SCALAR;
+    return (getauxval(AT_HWCAP2) & MATRIX_PRODUCTS) == MATRIX_PRODUCTS ? MXC_CPU_I8MM
+                                                                       : MXC_CPU_NEON;
 #else
     return MXC_CPU_SCALAR;
 #endif
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 static void add_word(char text[128], const char *word, bool have) {
     size_t used = strlen(text);
     if (!have)
@@ -59,8 +66,12 @@ const char *mxc_cpu_missing(char text[128]) {
         add_word(text, "avx512_bf16", __builtin_cpu_supports("avx512bf16"));
     }
 #elif defined(__aarch64__)
-    if (mxc_cpu_best() == MXC_CPU_SCALAR)
-        (void)snprintf(text, 128, "asimddp");
+    if (mxc_cpu_best() == MXC_CPU_SCALAR) {
+        add_word(text, "asimddp", false);
+    } else {
+        add_word(text, "i8mm", getauxval(AT_HWCAP2) & I8MM);
+        add_word(text, "bf16", getauxval(AT_HWCAP2) & BF16);
+    }
 #endif
     return text;
 }

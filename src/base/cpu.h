@@ -1,5 +1,6 @@
-/* CPU features and levels. Detected once (CPUID and XCR0); MLXCEL_CPU=scalar|avx2|avx512 masks
- * downward, so one machine tests every level. */
+/* CPU features and levels. Detected once (CPUID and XCR0; aarch64: the auxiliary vector);
+ * MLXCEL_CPU=scalar|avx2|avx512, or scalar|neon|i8mm, masks downward, so one machine tests every
+ * level. */
 #ifndef MXC_BASE_CPU_H
 #define MXC_BASE_CPU_H
 
@@ -12,6 +13,7 @@ enum mxc_cpu_level {
     MXC_CPU_AVX2,   /* AVX2, FMA, F16C */
     MXC_CPU_AVX512, /* + AVX512F/BW/VL/DQ, VNNI, BF16 */
     MXC_CPU_NEON,   /* aarch64 with dot products */
+    MXC_CPU_I8MM,   /* + int8 and bf16 matrix products */
     MXC_N_CPU_LEVELS
 };
 

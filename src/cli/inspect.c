@@ -122,10 +122,11 @@ static json_t *surgery_json(const struct mxc_surgery *surgery) {
     json_t *list = json_array();
     struct mxc_surgery_note note;
     for (size_t i = 0; list && mxc_surgery_note(surgery, i, &note); i++)
-        (void)json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:I}", "op", note.op,
+        (void)json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:I, s:o}", "op", note.op,
                                                     "pattern", mxc_term_json(note.pattern),
                                                     "detail", mxc_term_json(note.detail), "tensors",
-                                                    (json_int_t)note.n_tensors));
+                                                    (json_int_t)note.n_tensors, "left_alone",
+                                                    mxc_term_json(note.left)));
     return json_pack("{s:o, s:o, s:I}", "path", mxc_term_json(mxc_surgery_file(surgery, 0)),
                      "operations", list, "bytes", (json_int_t)mxc_surgery_bytes(surgery));
 }
@@ -252,8 +253,8 @@ static void print_surgery(const struct inspect *s) {
     (void)printf("%-22s %s, %s of changed tensors\n", "surgery", mxc_surgery_file(s->surgery, 0),
                  mxc_term_size(mxc_surgery_bytes(s->surgery), size));
     for (size_t i = 0; mxc_surgery_note(s->surgery, i, &note); i++)
-        (void)printf("  #%zu %-12s %s (%s): %zu tensors\n", i, note.op, note.pattern, note.detail,
-                     note.n_tensors);
+        (void)printf("  #%zu %-12s %s (%s): %zu tensors%s%s\n", i, note.op, note.pattern,
+                     note.detail, note.n_tensors, *note.left ? "; " : "", note.left);
 }
 
 static void print_text(const struct inspect *s) {
@@ -286,7 +287,7 @@ static void print_text(const struct inspect *s) {
 static int read_image(struct inspect *s, const struct mlxcel_model_options *options) {
     struct mlxcel_error error;
     int width = 1024, height = 768, end = 0;
-    if (s->image_size && (sscanf(s->image_size, "%dx%d%n", &width, &height, &end) != 2 ||
+    if (s->image_size && (sscanf(s->image_size, "%8dx%8d%n", &width, &height, &end) != 2 ||
                           s->image_size[end] || width < 1 || height < 1))
         return mxc_term_usage("inspect", "--image-size: \"%s\" is not WIDTHxHEIGHT", s->image_size);
     mlxcel_status status = mlxcel_image_estimate(s->path, options, width, height,
@@ -328,10 +329,10 @@ static int inspect(struct inspect *s, const struct mlxcel_model_options *options
     return 0;
 }
 
-static int print_graph(const struct inspect *s) {
+static int print_graph(const struct inspect *s, const struct mlxcel_model_options *options) {
     struct mlxcel_error error;
     char *text = NULL;
-    if (mlxcel_model_graph(s->path, &text, &error))
+    if (mlxcel_model_graph(s->path, options, &text, &error))
         return mxc_term_fail(&error);
     (void)fputs(text, stdout);
     mlxcel_free(text);
@@ -373,7 +374,7 @@ static int run(int argc, char **argv) {
     if (!status)
         status = mxc_options_resolve(&s.model_args, words[0], &s.path);
     if (!status)
-        status = s.graph ? print_graph(&s) : inspect(&s, &options);
+        status = s.graph ? print_graph(&s, &options) : inspect(&s, &options);
     mxc_weights_close(s.weights);
     mxc_surgery_close(s.surgery);
     mxc_config_close(s.config);

@@ -26,7 +26,8 @@ static void print_help(void) {
            mlxcel_version());
     for (size_t i = 0; i < MXC_COUNT(commands); i++)
         printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    printf("\nMODEL is a folder, a .gguf file, owner/name, or a name in the store.\n"
+    printf("\nMODEL is a folder, a .gguf file, owner/name, a name in the store, or shapes-vl (a\n"
+           "small model that comes with the program).\n"
            "mlxcel COMMAND --help tells the options of a command.\n");
 }
 

@@ -62,7 +62,7 @@ int mxc_options_model(const char *command, const struct mxc_model_args *m,
         enum mxc_cpu_level level;
         struct mxc_err err;
         if (!mxc_cpu_level_parse(cpu, &level))
-            return mxc_term_usage(command, "%s: \"%s\" is not scalar, avx2 or avx512",
+            return mxc_term_usage(command, "%s: \"%s\" is not scalar, avx2, avx512, neon or i8mm",
                                   m->cpu ? "--cpu" : "MLXCEL_CPU", cpu);
         if (mxc_cpu_mask(level, &err))
             return mxc_term_err(&err);

@@ -74,10 +74,15 @@ struct mxc_model_args {
         {MXC_ARG_INT, "-c, --ctx-size", "N", "context of a sequence; 0: the model's", &(m)->context, \
          0,           1 << 30,          NULL},                                                       \
         {MXC_ARG_TEXT, "--precision", "P", "auto, exact or fast", &(m)->precision, 0, 0, NULL},      \
-        MXC_BACKEND_ARGS(m),                                                                         \
-        MXC_SURGERY_ARG(m),                                                                          \
-        {MXC_ARG_TEXT, "--cpu", "LEVEL", "scalar, avx2 or avx512 at most (default MLXCEL_CPU)",      \
-         &(m)->cpu,    0,       0,       NULL},                                                      \
+        MXC_BACKEND_ARGS(m), MXC_SURGERY_ARG(m),                                                     \
+        {MXC_ARG_TEXT,                                                                               \
+         "--cpu",                                                                                    \
+         "LEVEL",                                                                                    \
+         "scalar, avx2, avx512, neon or i8mm at most (default MLXCEL_CPU)",                          \
+         &(m)->cpu,                                                                                  \
+         0,                                                                                          \
+         0,                                                                                          \
+         NULL},                                                                                      \
         {MXC_ARG_INT,                                                                                \
          "-b, --batch-size, --prefill-chunk-size",                                                   \
          "N",                                                                                        \

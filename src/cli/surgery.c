@@ -25,6 +25,8 @@ static void print_notes(const struct mxc_surgery *surgery, bool applied) {
         (void)printf("#%zu %-12s %s (%s)", n++, note.op, note.pattern, note.detail);
         if (applied)
             (void)printf(": %zu tensors", note.n_tensors);
+        if (*note.left)
+            (void)printf("; %s", note.left);
         (void)putchar('\n');
     }
     (void)printf("%s: %zu operations, valid\n", mxc_surgery_file(surgery, 0), n);

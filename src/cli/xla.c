@@ -151,7 +151,8 @@ static const struct mxc_command emit = {"xla emit", "MODEL [options]",
                                         "print the StableHLO text of a model's program", run_emit};
 
 static int run_emit(int argc, char **argv) {
-    const char *root = NULL, *precision = NULL, *words[1];
+    struct mxc_model_args where = {.models_dir = NULL};
+    const char *precision = NULL, *words[1];
     int64_t prefill = 0, decode = 0, context = 256;
     bool unrolled = false, exit_now;
     const struct mxc_arg args[] = {
@@ -164,8 +165,9 @@ static int run_emit(int argc, char **argv) {
          0, 0, NULL},
         {MXC_ARG_TEXT, "--xla-precision", "WORD", "inputs of dots: f32, f16, bf16 (f32)",
          &precision, 0, 0, NULL},
-        {MXC_ARG_TEXT, "--models-dir", "DIR", "model store (default MLXCEL_MODELS_DIR)", &root, 0,
-         0, NULL},
+        MXC_SURGERY_ARG(&where),
+        {MXC_ARG_TEXT, "--models-dir", "DIR", "model store (default MLXCEL_MODELS_DIR)",
+         &where.models_dir, 0, 0, NULL},
     };
     int n = mxc_args_parse(&emit, args, MXC_COUNT(args), argc, argv, words, 1, &exit_now);
     if (n < 0 || exit_now)
@@ -177,7 +179,7 @@ static int run_emit(int argc, char **argv) {
     struct mxc_store *store;
     struct mxc_model_place place;
     struct mxc_err err;
-    if (mxc_store_open(root, &store, &err))
+    if (mxc_store_open(where.models_dir, &store, &err))
         return mxc_term_err(&err);
     enum mxc_code code = mxc_store_resolve(store, words[0], &place, &err);
     mxc_store_close(store);
@@ -189,7 +191,8 @@ static int run_emit(int argc, char **argv) {
                                                                           : 1),
                                                .context = (int32_t)context,
                                                .unrolled = unrolled,
-                                               .precision = precision};
+                                               .precision = precision,
+                                               .surgery = where.surgery};
     struct mlxcel_error error;
     char *text = NULL;
     int status = 0;

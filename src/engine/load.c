@@ -29,6 +29,17 @@ static enum mxc_code operate(const char *path, struct mxc_checkpoint *c, struct 
     return code ? code : mxc_surgery_apply(c->surgery, c->config, c->weights, err);
 }
 
+/* What was done, and what was not, of a model that is being loaded: said once. */
+static void say_operations(const struct mxc_surgery *surgery) {
+    struct mxc_surgery_note note;
+    for (size_t i = 0; surgery && mxc_surgery_note(surgery, i, &note); i++) {
+        mxc_log(MXC_LOG_INFO, "surgery operation #%zu (%s): %zu tensors", i, note.op,
+                note.n_tensors);
+        if (*note.left)
+            mxc_log(MXC_LOG_WARN, "surgery operation #%zu (%s): %s", i, note.op, note.left);
+    }
+}
+
 /* hidden: the graph without its head. eye: the vision part is opened too. */
 static enum mxc_code open_checkpoint(const char *path, const char *surgery, bool hidden, bool eye,
                                      struct mxc_checkpoint **checkpoint, struct mxc_err *err) {
@@ -180,14 +191,18 @@ static enum mxc_code estimate_plans(const struct backends *b, const struct mxc_c
                                       &eye, &tower, err);
     memory->weights_bytes += tower.weights_bytes + mxc_surgery_bytes(c->surgery);
     memory->activation_bytes += tower.activation_bytes;
+    memory->device.weights_bytes += tower.device.weights_bytes;
     return code;
 }
 
+/* Of that many blocks, where they lie: on one device, when devices have memory of their own. */
 static uint64_t kv_bytes(const struct mxc_plan_memory *memory,
                          const int32_t n_blocks[MXC_N_KV_KINDS]) {
+    const uint64_t *block =
+        memory->device.limit_bytes ? memory->device.kv_block_bytes : memory->kv_block_bytes;
     uint64_t bytes = 0;
     for (int k = 0; k < MXC_N_KV_KINDS; k++)
-        bytes += memory->kv_block_bytes[k] * (uint64_t)n_blocks[k];
+        bytes += block[k] * (uint64_t)n_blocks[k];
     return bytes;
 }
 
@@ -211,12 +226,28 @@ static int32_t least_context(const struct mxc_load_options *options,
     return n < most ? n : most;
 }
 
+/* A device with memory of its own has room for its weights, and activations and KV. */
+static enum mxc_code check_device(const struct mxc_model *m, const struct mxc_plan_memory *need,
+                                  int32_t context, uint64_t kv, struct mxc_err *err) {
+    const struct mxc_device_memory *d = &need->device;
+    uint64_t total = d->weights_bytes + need->activation_bytes + kv;
+    if (total <= d->limit_bytes)
+        return MXC_OK;
+    return mxc_err_set(err, MXC_E_LIMIT,
+                       "%s: %llu MiB are needed on a device (weights %llu, activations %llu, KV of "
+                       "%d tokens %llu), it has %llu MiB; the option force loads it all the same",
+                       m->checkpoint->path, (unsigned long long)(total >> 20),
+                       (unsigned long long)(d->weights_bytes >> 20),
+                       (unsigned long long)(need->activation_bytes >> 20), context,
+                       (unsigned long long)(kv >> 20), (unsigned long long)(d->limit_bytes >> 20));
+}
+
 static enum mxc_code check_memory(const struct mxc_model *m, const struct mxc_load_options *options,
                                   struct mxc_err *err) {
     struct mxc_plan_memory need;
     int32_t n_blocks[MXC_N_KV_KINDS], context = least_context(options, m->checkpoint);
     uint64_t available = options->memory ? options->memory : mxc_memory_available();
-    if (options->force || !available)
+    if (options->force)
         return MXC_OK;
     const struct backends backends = {m->ops, m->tower_ops, m->backend,
                                       m->tower_backend ? m->tower_backend : m->backend};
@@ -225,9 +256,14 @@ static enum mxc_code check_memory(const struct mxc_model *m, const struct mxc_lo
         return code;
     mxc_engine_blocks_for(m->checkpoint->graph, context, 1, options->max_rows, n_blocks);
     uint64_t kv = kv_bytes(&need, n_blocks);
+    if (need.device.limit_bytes) {
+        if ((code = check_device(m, &need, context, kv, err)))
+            return code;
+        need.activation_bytes = kv = 0; /* of the host */
+    }
     uint64_t overhead = overhead_bytes(options, m->checkpoint->graph);
     uint64_t total = need.weights_bytes + need.activation_bytes + kv + overhead;
-    if (total <= available)
+    if (total <= available || !available)
         return MXC_OK;
     return mxc_err_set(err, MXC_E_LIMIT,
                        "%s: %llu MiB are needed (weights %llu, activations %llu, KV of %d tokens "
@@ -307,6 +343,7 @@ static enum mxc_code compile(struct mxc_model *m, const struct mxc_load_options 
     m->ops->plan_memory(m->plan, &m->memory);
     m->memory.weights_bytes += tower.weights_bytes + mxc_surgery_bytes(c->surgery);
     m->memory.activation_bytes += tower.activation_bytes;
+    m->memory.device.weights_bytes += tower.device.weights_bytes;
     return MXC_OK;
 }
 
@@ -354,6 +391,7 @@ enum mxc_code mxc_model_open(const char *path, const struct mxc_load_options *op
                                 &m->checkpoint, err)) ||
         (code = open_backend(&asked, &m->ops, &m->backend, err)))
         goto out;
+    say_operations(m->checkpoint->surgery);
     m->tower_ops = m->ops;
     if (image) {
         m->checkpoint->vision = image->vision;
@@ -445,10 +483,10 @@ enum mxc_code mxc_checkpoint_estimate(const struct mxc_checkpoint *checkpoint,
     mxc_engine_blocks_for(checkpoint->graph, context, batch, fit.max_rows, n_blocks);
     struct mxc_memory_estimate e = {.weights = memory.weights_bytes,
                                     .activations = memory.activation_bytes,
-                                    .kv = kv_bytes(&memory, n_blocks),
                                     .overhead = overhead_bytes(&fit, checkpoint->graph)};
     for (int k = 0; k < MXC_N_KV_KINDS; k++) {
         e.kv_kinds[k] = memory.kv_block_bytes[k] * (uint64_t)n_blocks[k];
+        e.kv += e.kv_kinds[k];
         if (k == MXC_KV_FULL || k == MXC_KV_LATENT)
             e.kv_per_token += memory.kv_block_bytes[k] / MXC_KV_BLOCK;
     }
@@ -519,6 +557,15 @@ static void blocks_for_tokens(const struct mxc_model *model, int32_t context, in
     }
 }
 
+/* What KV may take in all where it lies; 0: not known. */
+static uint64_t kv_room(const struct mxc_model *model) {
+    const struct mxc_device_memory *d = &model->memory.device;
+    uint64_t used = d->weights_bytes + model->memory.activation_bytes;
+    if (d->limit_bytes)
+        return d->limit_bytes > used ? d->limit_bytes - used : 1;
+    return model->options.memory ? model->options.memory : mxc_memory_available();
+}
+
 enum mxc_code mxc_model_blocks(const struct mxc_model *model, int32_t context, int32_t n_sequences,
                                int64_t kv_tokens, uint64_t budget_bytes,
                                int32_t n_blocks[MXC_N_KV_KINDS], struct mxc_err *err) {
@@ -535,7 +582,7 @@ enum mxc_code mxc_model_blocks(const struct mxc_model *model, int32_t context, i
     blocks_for_tokens(model, context, n_sequences, low, blocks);
     uint64_t least = kv_bytes(&model->memory, blocks);
     if (!budget_bytes) {
-        uint64_t available = model->options.memory ? model->options.memory : mxc_memory_available();
+        uint64_t available = kv_room(model);
         budget_bytes = available ? available / 2 : UINT64_MAX;
         if (model->options.force || (least > budget_bytes && least <= available))
             budget_bytes = least > budget_bytes ? least : budget_bytes;

@@ -263,7 +263,7 @@ static enum mxc_code plain_scales(struct hf *h, const struct mxc_tensor *w,
         p->scale_rows = (size_t)w->shape[1];
         p->scale_step_r = 1;
     } else {
-        if (numbers < 1 || s->n_dims < 2 || mxc_join_rows(s) != n)
+        if (numbers < 1 || s->n_dims < 2 || mxc_tensor_rows(s) != n)
             return bad_shape(h, s, w->name);
         p->n_groups = p->scale_step_r = (size_t)s->shape[s->n_dims - 1];
         return settle_group(h, s, p, 0);
@@ -295,7 +295,7 @@ static enum mxc_code block_scales(struct hf *h, const struct mxc_tensor *w,
 }
 
 static struct mxc_quant_parts row_parts(const struct mxc_tensor *w, uint32_t bits) {
-    size_t n = (size_t)mxc_join_rows(w);
+    size_t n = (size_t)mxc_tensor_rows(w);
     return (struct mxc_quant_parts){
         .number = MXC_ST_U8,
         .layout = MXC_CODES_ROWS,
@@ -437,7 +437,7 @@ static enum mxc_code join_e2m1(struct hf *h, struct mxc_tensor *w, const char *m
     for (int i = 0; same && i + 1 < w->n_dims; i++)
         same = w->shape[i] == s->shape[i];
     if (!same || bytes < 1 || bytes > INT64_MAX / 2 || bytes * 2 % group ||
-        s->shape[s->n_dims - 1] != bytes * 2 / group || mxc_join_rows(w) < 1)
+        s->shape[s->n_dims - 1] != bytes * 2 / group || mxc_tensor_rows(w) < 1)
         return bad_shape(h, s, w->name);
     struct mxc_quant_parts p = row_parts(w, 4);
     p.number = MXC_ST_MXFP4;

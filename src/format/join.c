@@ -52,15 +52,8 @@ enum mxc_code mxc_join_parts(struct mxc_join *j, struct mxc_tensor *w, enum mxc_
     return MXC_OK;
 }
 
-int64_t mxc_join_rows(const struct mxc_tensor *t) {
-    int64_t rows = 1;
-    for (int i = 0; i + 1 < t->n_dims; i++)
-        rows *= t->shape[i];
-    return rows;
-}
-
 int64_t mxc_join_numbers(const struct mxc_tensor *t) {
-    return mxc_join_rows(t) * (t->n_dims ? t->shape[t->n_dims - 1] : 1);
+    return mxc_tensor_rows(t) * mxc_tensor_columns(t);
 }
 
 bool mxc_join_is_float(enum mxc_storage s) {

@@ -35,8 +35,7 @@ void mxc_join_take(struct mxc_join *j, struct mxc_tensor *w, const struct mxc_te
 /* Gives w storage and parts (a copy); bits, group and the like follow from them. */
 enum mxc_code mxc_join_parts(struct mxc_join *j, struct mxc_tensor *w, enum mxc_storage storage,
                              const struct mxc_quant_parts *parts) MXC_MUST;
-/* Product of all extents but the last; numbers in all. */
-int64_t mxc_join_rows(const struct mxc_tensor *t);
+/* Numbers in all. */
 int64_t mxc_join_numbers(const struct mxc_tensor *t);
 bool mxc_join_is_float(enum mxc_storage storage);
 

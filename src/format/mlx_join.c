@@ -150,7 +150,7 @@ static enum mxc_code join_bytes(struct join *j, struct mxc_tensor *w, struct mxc
         {"nvfp4", 2, MXC_ST_NVFP4, MXC_ST_MXFP4, MXC_ST_F8_E4M3, 4, 16},
     };
     int64_t words = w->shape[w->n_dims - 1], scales = s->shape[s->n_dims - 1];
-    size_t i = 0, n = (size_t)mxc_join_rows(w);
+    size_t i = 0, n = (size_t)mxc_tensor_rows(w);
     while (i < 3 && (scales < 1 || words != scales * rows[i].words))
         i++;
     if (i == 3 || (spec->mode && strcmp(spec->mode, rows[i].mode)))

@@ -345,6 +345,8 @@ enum mxc_code mxc_graph_finish(struct mxc_graph *g, int32_t logits, struct mxc_e
 /* ---- reading */
 /* One line per op, for people and golden tests. */
 void mxc_graph_print(const struct mxc_graph *g, FILE *out);
+/* "full" */
+const char *mxc_kv_kind_name(enum mxc_kv_kind kind);
 /* How many tensors of the file make a weight (slices of a name with '*', else 1), the name of the
  * i-th (written to `name`), and the shape that it must have (a 0 or -1: any). */
 int64_t mxc_weight_tensors(const struct mxc_weight *weight);

@@ -31,6 +31,10 @@ static const char *const scaling_names[] = {
     [MXC_ROPE_YARN] = "yarn", [MXC_ROPE_LLAMA3] = "llama3", [MXC_ROPE_LONGROPE] = "longrope",
 };
 
+const char *mxc_kv_kind_name(enum mxc_kv_kind kind) {
+    return kv_names[kind];
+}
+
 static void print_tower_shape(const struct mxc_value *v, FILE *out) {
     (void)fprintf(out, "[N%d", v->rows.slot);
     if (v->rows.divisor > 1)

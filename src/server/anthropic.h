@@ -13,7 +13,7 @@ enum mxc_code mxc_anthropic_read(const json_t *json, bool counting, struct mxc_d
 
 /* Of one answer; zeroed, in mxc_mem. Moved into the job. */
 struct mxc_anthropic_state {
-    json_t *chat; /* the chat request, whose stop strings the answer may name; owned */
+    json_t *stops; /* of the chat request: the params borrow its strings; owned */
     int32_t n_prompt;
     int n_blocks; /* begun */
     bool open;    /* the last one is not ended */

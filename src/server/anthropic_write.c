@@ -216,7 +216,7 @@ static void whole(struct mxc_job *job, struct mxc_buf *out) {
 
 static void free_state(void *state) {
     struct mxc_anthropic_state *s = state;
-    json_decref(s->chat);
+    json_decref(s->stops);
     mxc_mem_free(s);
 }
 

@@ -62,6 +62,10 @@ void mxc_prompts_fini(struct mxc_prompts *prompts);
 enum mxc_code mxc_prompts_read(const json_t *json, const struct mxc_params *params, bool echo,
                                bool mixed, struct mxc_prompts *out,
                                struct mxc_fault *fault) MXC_MUST;
+/* Text that cannot fit the context, whatever its tokens are, is refused before the tokeniser spends
+ * seconds on it. */
+enum mxc_code mxc_prompts_check_bytes(const struct mxc_params *params, size_t bytes,
+                                      const char *param, struct mxc_fault *fault) MXC_MUST;
 /* Takes the ids of one prompt in. */
 enum mxc_code mxc_prompts_one(struct mxc_ids *ids, bool inside, struct mxc_prompts *out,
                               struct mxc_fault *fault) MXC_MUST;

@@ -12,7 +12,7 @@ enum mxc_code mxc_post_messages(struct mxc_exchange *x, struct mxc_fault *fault)
         return code;
     struct mxc_anthropic_state *state = mxc_mem_zalloc(1, sizeof *state);
     if (state) {
-        state->chat = json_incref(dialect.chat);
+        state->stops = json_incref(json_object_get(dialect.chat, "stop"));
         code =
             mxc_dialect_start(x, &dialect, &mxc_anthropic_format, state, &state->n_prompt, fault);
     } else {

@@ -421,11 +421,13 @@ static enum mxc_code start(struct mxc_exchange *x, bool openai, struct mxc_fault
         }
         pthread_mutex_unlock(&b->mutex);
     }
-    if (code)
+    if (code) {
         drop_batch(b);
-    else
-        mxc_reply_source(x, NULL, &ops, b);
-    return code;
+        return code;
+    }
+    mxc_exchange_keep_json(x, NULL);
+    mxc_reply_source(x, NULL, &ops, b);
+    return MXC_OK;
 }
 
 enum mxc_code mxc_post_embeddings(struct mxc_exchange *x, struct mxc_fault *fault) {

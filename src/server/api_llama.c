@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { MAX_TEXT = 1 << 30 };
+enum { MAX_TEXT = 1 << 30, MAX_TOKENIZE = 8 << 20 };
 
 static enum mxc_code nomem(struct mxc_fault *fault) {
     return mxc_fault_set(fault, MXC_E_NOMEM, NULL, "out of memory");
@@ -217,8 +217,9 @@ static enum mxc_code add_plain(const struct mxc_chat *chat, struct mxc_str text,
     return code ? mxc_fault_set(fault, code, NULL, "%s", err.message) : MXC_OK;
 }
 
-static enum mxc_code infill_ids(const struct mxc_exchange *x, const struct mxc_chat *chat,
+static enum mxc_code infill_ids(const struct mxc_exchange *x, const struct mxc_params *params,
                                 struct mxc_ids *ids, struct mxc_fault *fault) {
+    const struct mxc_chat *chat = params->chat;
     struct mxc_str prefix = {"", 0}, suffix = {"", 0}, prompt = {"", 0};
     uint32_t marks[3];
     enum mxc_code code = mxc_field_text(x->json, "input_prefix", &prefix, fault);
@@ -226,6 +227,9 @@ static enum mxc_code infill_ids(const struct mxc_exchange *x, const struct mxc_c
         code = mxc_field_text(x->json, "input_suffix", &suffix, fault);
     if (!code)
         code = mxc_field_text(x->json, "prompt", &prompt, fault);
+    if (!code)
+        code = mxc_prompts_check_bytes(params, prefix.length + suffix.length + prompt.length,
+                                       "input_prefix", fault);
     if (code)
         return code;
     if (!fim_ids(chat, marks))
@@ -255,7 +259,7 @@ enum mxc_code mxc_post_infill(struct mxc_exchange *x, struct mxc_fault *fault) {
     if (!code)
         code = mxc_constraint_read(x, x->json, false, &params, &constraint, fault);
     if (!code)
-        code = infill_ids(x, params.chat, &ids, fault);
+        code = infill_ids(x, &params, &ids, fault);
     if (!code)
         code = mxc_prompts_one(&ids, false, &prompts, fault);
     mxc_ids_fini(&ids);
@@ -320,6 +324,10 @@ enum mxc_code mxc_post_tokenize(struct mxc_exchange *x, struct mxc_fault *fault)
         code = mxc_field_bool(x->json, "with_pieces", &pieces, fault);
     if (!code && !content.ptr)
         code = mxc_fault_set(fault, MXC_E_ARG, "content", "content: it is missing");
+    if (!code && content.length > MAX_TOKENIZE)
+        code = mxc_fault_set(fault, MXC_E_ARG, "content",
+                             "content: %zu bytes of text; the limit is %d", content.length,
+                             MAX_TOKENIZE);
     if (!code)
         code = chat_of(x, &chat, &vocab, fault);
     if (code)

@@ -166,8 +166,9 @@ static enum mxc_code read_format(const json_t *json, struct wish *w, struct mxc_
     enum mxc_code code = mxc_field_object(json, "response_format", &format, fault);
     if (code || !format)
         return code;
-    if ((code = mxc_field_text(format, "type", &type, fault)))
-        return code;
+    if (mxc_field_text(format, "type", &type, fault))
+        return mxc_field_wrong(fault, "response_format.type", "a string",
+                               mxc_field(format, "type"));
     if (mxc_str_is(type, "text"))
         return MXC_OK;
     if (mxc_str_is(type, "json_schema"))

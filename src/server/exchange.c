@@ -84,6 +84,12 @@ void mxc_exchange_drop(struct mxc_exchange *x) {
     atomic_fetch_sub(&server->limits.n_exchanges, 1); /* last: closing waits for it */
 }
 
+void mxc_exchange_keep_json(struct mxc_exchange *x, const char *member) {
+    json_t *kept = json_incref(json_object_get(x->json, member));
+    json_decref(x->json);
+    x->json = kept;
+}
+
 /* The mutex is held. */
 static void wake_locked(struct mxc_exchange_private *p) {
     if (p->suspended) {

@@ -51,7 +51,7 @@ struct mxc_exchange {
     char id[MXC_EXCHANGE_ID]; /* request id, the client's own when it is a plain word */
     int key;                  /* number of the API key, -1: none */
     struct mxc_buf body;
-    json_t *json; /* of JSON routes: an object. NULL on others */
+    json_t *json; /* in handlers of JSON routes: an object. NULL on others */
     uint64_t start_ns;
     /* for the access log; -1: none */
     int64_t n_prompt, n_cached, n_generated;
@@ -66,6 +66,9 @@ const char *mxc_exchange_query(const struct mxc_exchange *x, const char *name);
 bool mxc_exchange_is_gone(const struct mxc_exchange *x);
 void mxc_exchange_hold(struct mxc_exchange *x);
 void mxc_exchange_drop(struct mxc_exchange *x);
+/* The handler has read what it needs: of the JSON only this member stays until the exchange ends,
+ * NULL: nothing. A tree takes many times its bytes, and the request may wait long. */
+void mxc_exchange_keep_json(struct mxc_exchange *x, const char *member);
 /* There is something for settle or read. */
 void mxc_exchange_wake(struct mxc_exchange *x);
 

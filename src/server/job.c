@@ -696,6 +696,7 @@ enum mxc_code mxc_job_start(struct mxc_exchange *x, const struct mxc_job_start *
         drop_job(job);
         return code;
     }
+    mxc_exchange_keep_json(x, "stop"); /* whose strings the params borrow */
     mxc_reply_source(x, job->params.stream ? "text/event-stream; charset=utf-8" : NULL, &ops, job);
     return MXC_OK;
 }

@@ -1,5 +1,7 @@
-/* Counts open brackets and separators outside of strings. */
+/* Counts brackets and separators outside of strings. */
 #include "server/json_depth.h"
+
+enum { OBJECT = 5, LIST = 3 };
 
 enum mxc_json_shape mxc_json_shape(const char *text, size_t length, int max_depth,
                                    size_t max_values) {
@@ -18,12 +20,14 @@ enum mxc_json_shape mxc_json_shape(const char *text, size_t length, int max_dept
         } else if (c == '[' || c == '{') {
             if (++depth > max_depth)
                 return MXC_JSON_TOO_DEEP;
-            n_values++;
+            n_values += c == '{' ? OBJECT : LIST;
         } else if (c == ']' || c == '}') {
             depth--;
-        } else if (c == ',' && ++n_values > max_values) {
-            return MXC_JSON_TOO_MANY;
+        } else if (c == ',' || c == ':') {
+            n_values++;
         }
+        if (n_values > max_values)
+            return MXC_JSON_TOO_MANY;
     }
     return MXC_JSON_FINE;
 }

@@ -211,6 +211,11 @@ struct biases {
     size_t n, capacity;
 };
 
+static enum mxc_code too_many(struct mxc_fault *fault) {
+    return mxc_fault_set(fault, MXC_E_ARG, "logit_bias", "logit_bias: more than %d entries",
+                         MXC_MAX_BIAS);
+}
+
 static enum mxc_code add_bias(struct biases *b, int64_t id, float bias, struct mxc_fault *fault) {
     struct mxc_params *p = b->params;
     if (id < 0 || id >= p->info.vocab)
@@ -218,8 +223,7 @@ static enum mxc_code add_bias(struct biases *b, int64_t id, float bias, struct m
                              "logit_bias: token %lld is not in the vocabulary of %d", (long long)id,
                              p->info.vocab);
     if (b->n == MXC_MAX_BIAS)
-        return mxc_fault_set(fault, MXC_E_ARG, "logit_bias", "logit_bias: more than %d entries",
-                             MXC_MAX_BIAS);
+        return too_many(fault);
     if (b->n == b->capacity) {
         size_t more = b->capacity ? 2 * b->capacity : 16;
         struct mxc_logit_bias *grown = mxc_mem_realloc(p->bias, more, sizeof *grown);
@@ -248,6 +252,8 @@ static enum mxc_code bias_value(const json_t *value, float *out, struct mxc_faul
 
 static enum mxc_code bias_of_text(struct biases *b, const json_t *text, float bias,
                                   struct mxc_fault *fault) {
+    if (json_string_length(text) / MXC_MAX_BIAS > (size_t)b->params->info.max_token_bytes)
+        return too_many(fault); /* whatever its tokens are: not worth the tokeniser's time */
     struct mxc_ids ids = {0};
     struct mxc_err err;
     struct mxc_encode_options options = {.add_special = false, .parse_special = true};

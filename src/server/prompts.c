@@ -39,10 +39,8 @@ static enum mxc_code make_room(int n, bool echo, struct mxc_prompts *out, struct
     return MXC_OK;
 }
 
-/* Text that cannot fit the context, whatever its tokens are, is refused before the tokeniser spends
- * seconds on it. */
-static enum mxc_code check_bytes(const struct mxc_params *params, size_t bytes, const char *param,
-                                 struct mxc_fault *fault) {
+enum mxc_code mxc_prompts_check_bytes(const struct mxc_params *params, size_t bytes,
+                                      const char *param, struct mxc_fault *fault) {
     size_t most = (size_t)params->info.context * (size_t)params->info.max_token_bytes;
     if (bytes <= most)
         return MXC_OK;
@@ -83,7 +81,7 @@ static enum mxc_code set_ids(struct mxc_job_prompt *to, struct mxc_ids *ids,
 static enum mxc_code add_text(const struct mxc_params *params, const json_t *text, bool special,
                               struct mxc_ids *ids, struct mxc_fault *fault) {
     struct mxc_err err;
-    if (check_bytes(params, json_string_length(text), "prompt", fault))
+    if (mxc_prompts_check_bytes(params, json_string_length(text), "prompt", fault))
         return MXC_E_CONTEXT;
     struct mxc_encode_options options = {.add_special = special, .parse_special = true};
     enum mxc_code code = mxc_chat_text(params->chat, json_string_value(text),
@@ -316,7 +314,7 @@ enum mxc_code mxc_chat_input_read(const struct mxc_exchange *x, const json_t *js
 enum mxc_code mxc_chat_input_build(const struct mxc_params *params,
                                    const struct mxc_chat_input *input, struct mxc_prompts *out,
                                    struct mxc_fault *fault) {
-    if (check_bytes(params, text_bytes(input->messages), "messages", fault))
+    if (mxc_prompts_check_bytes(params, text_bytes(input->messages), "messages", fault))
         return MXC_E_CONTEXT;
     const struct mxc_prompt_input build = {.messages = input->messages,
                                            .variables = input->variables,

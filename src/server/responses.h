@@ -31,7 +31,7 @@ struct mxc_responses;
 /* Of one answer; made by mxc_responses_state_new, moved into the job. */
 struct mxc_responses_state {
     struct mxc_responses *all;    /* NULL: nothing is stored, nothing can be cancelled */
-    json_t *chat, *echo, *items;  /* owned */
+    json_t *echo, *items;         /* owned */
     json_t *output;               /* items that are complete; owned */
     struct mxc_buf logprobs;      /* of the open item, JSON with commas */
     char previous[MXC_STORED_ID]; /* "": none */

@@ -28,7 +28,6 @@ struct mxc_responses_state *mxc_responses_state_new(struct mxc_responses *all,
         return NULL;
     }
     s->all = all;
-    s->chat = json_incref(request->dialect.chat);
     s->echo = request->echo;
     s->items = request->items;
     request->echo = request->items = NULL;
@@ -42,7 +41,6 @@ struct mxc_responses_state *mxc_responses_state_new(struct mxc_responses *all,
 static void free_state(void *state) {
     struct mxc_responses_state *s = state;
     mxc_responses_forget(s);
-    json_decref(s->chat);
     json_decref(s->echo);
     json_decref(s->items);
     json_decref(s->output);

@@ -6,7 +6,6 @@
 
 #include "base/buf.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -113,10 +112,10 @@ static enum mxc_code replace(const struct mxc_patient *p, const struct mxc_cut *
 /* ---- operations */
 
 static enum mxc_code operate(const struct mxc_patient *p, const struct mxc_cut *cut, size_t index,
-                             const struct mxc_glob_match *match, bool *changed) {
+                             const struct mxc_glob_match *match, enum mxc_cut_outcome *outcome) {
     const struct mxc_tensor *t = mxc_weights_at(p->weights, index), *a = NULL, *b = NULL;
     enum mxc_code code = MXC_OK;
-    *changed = true;
+    *outcome = MXC_CUT_CHANGED;
     switch (cut->kind) {
     case MXC_CUT_SCALE:
         return mxc_cut_scale(p, cut, index);
@@ -124,7 +123,7 @@ static enum mxc_code operate(const struct mxc_patient *p, const struct mxc_cut *
         code = find_in(p, cut->source[0], t->name, t, &a);
         return code ? code : mxc_cut_add(p, cut, index, a);
     case MXC_CUT_PRUNE:
-        return mxc_cut_prune(p, cut, index, changed);
+        return mxc_cut_prune(p, cut, index, outcome);
     case MXC_CUT_REPLACE:
         return replace(p, cut, index, match);
     case MXC_CUT_MIX:
@@ -140,19 +139,20 @@ static enum mxc_code do_cut(const struct mxc_patient *p, struct mxc_cut *cut) {
     size_t n = mxc_weights_count(p->weights), matched = 0;
     for (size_t i = 0; i < n; i++) {
         struct mxc_glob_match match;
-        bool changed;
+        enum mxc_cut_outcome outcome;
         if (!mxc_glob_matches(&cut->glob, mxc_weights_at(p->weights, i)->name, &match))
             continue;
-        enum mxc_code code = operate(p, cut, i, &match, &changed);
+        enum mxc_code code = operate(p, cut, i, &match, &outcome);
         if (code)
             return code;
         matched++;
-        cut->changed += changed;
+        if (!cut->n[outcome]++)
+            cut->first[outcome] = mxc_weights_at(p->weights, i)->name;
     }
     if (!matched)
         return mxc_err_set(p->err, MXC_E_NOT_FOUND, "no tensor matches the pattern \"%s\"",
                            cut->pattern);
-    if (!cut->changed)
+    if (!cut->n[MXC_CUT_CHANGED])
         return mxc_err_set(p->err, MXC_E_NOT_FOUND,
                            "none of the %zu tensors that match the pattern \"%s\" has what is to "
                            "be pruned",
@@ -176,21 +176,32 @@ enum mxc_code mxc_surgery_apply(struct mxc_surgery *s, const struct mxc_config *
                                   mxc_cut_name(cut->kind));
             return code;
         }
-        mxc_log(MXC_LOG_INFO, "surgery operation #%zu (%s): %zu tensors", i,
-                mxc_cut_name(cut->kind), cut->changed);
     }
     return MXC_OK;
 }
 
 /* ---- facts */
 
+static void say_left(const struct mxc_cut *cut, struct mxc_surgery_note *note) {
+    static const char *const why[] = {[MXC_CUT_SHARED] = "keys and values that other heads share",
+                                      [MXC_CUT_UNKNOWN] = "names that tell no part of a block"};
+    for (int i = MXC_CUT_SHARED; i <= MXC_CUT_UNKNOWN; i++) {
+        size_t at = strlen(note->left);
+        if (cut->n[i])
+            (void)snprintf(note->left + at, sizeof note->left - at,
+                           "%s%zu left alone, %s (%.80s%s)", at ? "; " : "", cut->n[i], why[i],
+                           cut->first[i], cut->n[i] > 1 ? ", ..." : "");
+    }
+}
+
 bool mxc_surgery_note(const struct mxc_surgery *s, size_t index, struct mxc_surgery_note *note) {
-    static const char *const units[] = {"attention_head", "layer", "mlp_channel"};
     if (index >= s->n_cuts)
         return false;
     const struct mxc_cut *cut = &s->cuts[index];
-    *note = (struct mxc_surgery_note){
-        .op = mxc_cut_name(cut->kind), .pattern = cut->pattern, .n_tensors = cut->changed};
+    *note = (struct mxc_surgery_note){.op = mxc_cut_name(cut->kind),
+                                      .pattern = cut->pattern,
+                                      .n_tensors = cut->n[MXC_CUT_CHANGED]};
+    say_left(cut, note);
     double x = (double)cut->amount;
     switch (cut->kind) {
     case MXC_CUT_SCALE:
@@ -201,7 +212,7 @@ bool mxc_surgery_note(const struct mxc_surgery *s, size_t index, struct mxc_surg
         break;
     case MXC_CUT_PRUNE:
         (void)snprintf(note->detail, sizeof note->detail, "%zu of %s", cut->n_ids,
-                       units[cut->unit]);
+                       mxc_prune_names[cut->unit]);
         break;
     case MXC_CUT_REPLACE:
         (void)snprintf(note->detail, sizeof note->detail, "%.80s", cut->key);

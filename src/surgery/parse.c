@@ -12,9 +12,13 @@
 #include <yaml.h>
 
 enum { MAX_CUTS = 1000, MAX_SOURCES = 1000, MAX_IDS = 1 << 20, MAX_KEYS = 16 };
+enum { MAX_DEPTH = 16, MAX_ANCHORS = 100 };
 
 static const char *const names[] = {"scale", "add", "prune", "replace", "interpolate"};
 enum { N_KINDS = sizeof names / sizeof *names };
+
+const char *const mxc_prune_names[] = {"attention_head", "layer", "mlp_channel"};
+const char *const mxc_prune_fields[] = {"head_ids", "layer_ids", "channel_ids"};
 
 const char *mxc_cut_name(enum mxc_surgery_kind kind) {
     return names[kind];
@@ -181,24 +185,23 @@ static enum mxc_code read_source(const struct reader *r, const yaml_node_t *map,
 }
 
 static enum mxc_code read_ids(const struct reader *r, const yaml_node_t *map, struct mxc_cut *cut) {
-    static const char *const fields[] = {"head_ids", "layer_ids", "channel_ids"};
-    static const char *const units[] = {"attention_head", "layer", "mlp_channel"};
-    const char *field = fields[cut->unit];
-    for (int i = 0; i < 3; i++)
-        if (i != (int)cut->unit && value_of(r, map, fields[i]))
-            return mxc_err_set(r->err, MXC_E_FORMAT, "%s is not of granularity %s", fields[i],
-                               units[cut->unit]);
+    const char *field = mxc_prune_fields[cut->unit];
+    for (int i = 0; i < MXC_N_PRUNES; i++)
+        if (i != (int)cut->unit && value_of(r, map, mxc_prune_fields[i]))
+            return mxc_err_set(r->err, MXC_E_FORMAT, "%s is not of granularity %s",
+                               mxc_prune_fields[i], mxc_prune_names[cut->unit]);
     const yaml_node_t *node = value_of(r, map, field);
     if (!node)
-        return mxc_err_set(r->err, MXC_E_FORMAT, "granularity %s requires %s", units[cut->unit],
-                           field);
+        return mxc_err_set(r->err, MXC_E_FORMAT, "granularity %s requires %s",
+                           mxc_prune_names[cut->unit], field);
     if (node->type != YAML_SEQUENCE_NODE)
         return mxc_err_set(r->err, MXC_E_FORMAT, "%s is not a list", field);
     size_t n = (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
     if (!n)
         return mxc_err_set(r->err, MXC_E_FORMAT, "%s must contain at least one id", field);
-    if (n > MAX_IDS)
-        return mxc_err_set(r->err, MXC_E_LIMIT, "%s has more than %d ids", field, (int)MAX_IDS);
+    if (n > MAX_IDS - r->surgery->n_ids) /* an alias is a list of its own */
+        return mxc_err_set(r->err, MXC_E_LIMIT, "%s: more than %d ids in all", field, (int)MAX_IDS);
+    r->surgery->n_ids += n;
     int64_t *ids = mxc_arena_array(&r->surgery->arena, n, sizeof *ids);
     if (!ids)
         return mxc_err_nomem(r->err);
@@ -238,7 +241,6 @@ static enum mxc_code read_fields(const struct reader *r, const yaml_node_t *map,
         [MXC_CUT_REPLACE] = {"op", "pattern", "source", "source_key"},
         [MXC_CUT_MIX] = {"op", "pattern", "source_a", "source_b", "ratio", "method"},
     };
-    static const char *const units[] = {"attention_head", "layer", "mlp_channel"};
     static const char *const methods[] = {"lerp", "slerp"};
     enum mxc_code code = check_keys(r, map, allowed[cut->kind]);
     int word = 0;
@@ -253,7 +255,7 @@ static enum mxc_code read_fields(const struct reader *r, const yaml_node_t *map,
             return code;
         return read_source(r, map, "source", &cut->source[0]);
     case MXC_CUT_PRUNE:
-        if ((code = read_word(r, map, "granularity", units, 3, &word)))
+        if ((code = read_word(r, map, "granularity", mxc_prune_names, MXC_N_PRUNES, &word)))
             return code;
         cut->unit = (enum mxc_prune)word;
         return read_ids(r, map, cut);
@@ -346,11 +348,66 @@ static enum mxc_code bad_yaml(const yaml_parser_t *parser, struct mxc_err *err) 
                        parser->problem ? parser->problem : "this is not YAML");
 }
 
+/* libyaml takes time with the square of the nesting, of the anchors and of the tag directives, so
+ * its tokens are counted before it builds the document. */
+static enum mxc_code check_token(const yaml_token_t *token, size_t *depth, size_t *anchors,
+                                 struct mxc_err *err) {
+    size_t line = token->start_mark.line + 1;
+    switch (token->type) {
+    case YAML_TAG_DIRECTIVE_TOKEN:
+        return mxc_err_set(err, MXC_E_UNSUPPORTED, "line %zu: %%TAG is not supported", line);
+    case YAML_ANCHOR_TOKEN:
+        if (++*anchors > MAX_ANCHORS)
+            return mxc_err_set(err, MXC_E_LIMIT, "line %zu: more than %d anchors", line,
+                               (int)MAX_ANCHORS);
+        return MXC_OK;
+    case YAML_BLOCK_SEQUENCE_START_TOKEN:
+    case YAML_BLOCK_MAPPING_START_TOKEN:
+    case YAML_FLOW_SEQUENCE_START_TOKEN:
+    case YAML_FLOW_MAPPING_START_TOKEN:
+        if (++*depth > MAX_DEPTH)
+            return mxc_err_set(err, MXC_E_LIMIT, "line %zu: nested deeper than %d levels", line,
+                               (int)MAX_DEPTH);
+        return MXC_OK;
+    case YAML_BLOCK_END_TOKEN:
+    case YAML_FLOW_SEQUENCE_END_TOKEN:
+    case YAML_FLOW_MAPPING_END_TOKEN:
+        *depth -= *depth > 0;
+        return MXC_OK;
+    default:
+        return MXC_OK;
+    }
+}
+
+static enum mxc_code check_tokens(const char *text, size_t length, struct mxc_err *err) {
+    yaml_parser_t parser;
+    yaml_token_t token;
+    size_t depth = 0, anchors = 0;
+    bool last = false;
+    enum mxc_code code = MXC_OK;
+    if (!yaml_parser_initialize(&parser))
+        return mxc_err_nomem(err);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
+    while (!code && !last) {
+        if (!yaml_parser_scan(&parser, &token)) {
+            code = bad_yaml(&parser, err);
+            break;
+        }
+        code = check_token(&token, &depth, &anchors, err);
+        last = token.type == YAML_STREAM_END_TOKEN;
+        yaml_token_delete(&token);
+    }
+    yaml_parser_delete(&parser);
+    return code;
+}
+
 enum mxc_code mxc_surgery_parse(struct mxc_surgery *s, const char *text, size_t length,
                                 struct mxc_err *err) {
     yaml_parser_t parser;
     yaml_document_t document, next;
-    enum mxc_code code;
+    enum mxc_code code = check_tokens(text, length, err);
+    if (code)
+        return code;
     if (!yaml_parser_initialize(&parser))
         return mxc_err_nomem(err);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);

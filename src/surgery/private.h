@@ -8,19 +8,31 @@
 #include "surgery/surgery.h"
 
 enum mxc_surgery_kind { MXC_CUT_SCALE, MXC_CUT_ADD, MXC_CUT_PRUNE, MXC_CUT_REPLACE, MXC_CUT_MIX };
-enum mxc_prune { MXC_PRUNE_HEAD, MXC_PRUNE_LAYER, MXC_PRUNE_CHANNEL };
+enum mxc_prune { MXC_PRUNE_HEAD, MXC_PRUNE_LAYER, MXC_PRUNE_CHANNEL, MXC_N_PRUNES };
+/* What became of a tensor that a pattern has matched. */
+enum mxc_cut_outcome {
+    MXC_CUT_CHANGED,
+    MXC_CUT_NOTHING, /* it is no part of what the operation is about */
+    MXC_CUT_SHARED,  /* left alone: keys and values that other heads share */
+    MXC_CUT_UNKNOWN, /* left alone: its name tells no part of a block */
+    MXC_N_OUTCOMES
+};
+/* Units of pruning and the lists of their ids, as documents call them. */
+extern const char *const mxc_prune_names[MXC_N_PRUNES], *const mxc_prune_fields[MXC_N_PRUNES];
 
 struct mxc_cut { /* one operation */
     enum mxc_surgery_kind kind;
     const char *pattern;
     struct mxc_glob glob;
-    float amount;          /* factor, alpha or ratio */
-    size_t source[2];      /* of mxc_surgery.sources */
-    const char *key;       /* replace: source_key */
-    bool slerp;            /* interpolate */
-    enum mxc_prune unit;   /* prune */
-    const int64_t *ids;    /* prune: none is negative */
-    size_t n_ids, changed; /* changed: tensors */
+    float amount;        /* factor, alpha or ratio */
+    size_t source[2];    /* of mxc_surgery.sources */
+    const char *key;     /* replace: source_key */
+    bool slerp;          /* interpolate */
+    enum mxc_prune unit; /* prune */
+    const int64_t *ids;  /* prune: none is negative */
+    size_t n_ids;
+    size_t n[MXC_N_OUTCOMES];          /* tensors, once applied */
+    const char *first[MXC_N_OUTCOMES]; /* the first of them, borrowed from the weights */
 };
 
 struct mxc_cut_source {
@@ -38,7 +50,7 @@ struct mxc_cut_memory {
 struct mxc_surgery {
     const char *path;
     struct mxc_cut *cuts;
-    size_t n_cuts;
+    size_t n_cuts, n_ids;           /* n_ids: of all of them */
     struct mxc_cut_source *sources; /* every file once */
     size_t n_sources;
     struct mxc_cut_memory *memory; /* [n_tensors], once applied */
@@ -79,8 +91,7 @@ enum mxc_code mxc_cut_add(const struct mxc_patient *p, const struct mxc_cut *cut
                           const struct mxc_tensor *source) MXC_MUST;
 enum mxc_code mxc_cut_mix(const struct mxc_patient *p, const struct mxc_cut *cut, size_t index,
                           const struct mxc_tensor *a, const struct mxc_tensor *b) MXC_MUST;
-/* changed: whether it did something; a tensor that is no part of the unit is left alone. */
 enum mxc_code mxc_cut_prune(const struct mxc_patient *p, const struct mxc_cut *cut, size_t index,
-                            bool *changed) MXC_MUST;
+                            enum mxc_cut_outcome *outcome) MXC_MUST;
 
 #endif

@@ -4,8 +4,6 @@
  * them; what begins or ends inside of a quantisation group is an error and never rounded. */
 #include "surgery/private.h"
 
-#include "base/log.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -203,14 +201,14 @@ static enum mxc_code zero_slices(const struct mxc_patient *p, const struct mxc_c
 
 static enum mxc_code check_ids(const struct mxc_patient *p, const struct mxc_cut *cut, int64_t n,
                                const char *what, const char *of) {
-    static const char *const fields[] = {"head_ids", "layer_ids", "channel_ids"};
     if (n <= 0)
         return mxc_err_set(p->err, MXC_E_CONFIG, "the config does not tell the number of %s of %s",
                            what, of);
     for (size_t i = 0; i < cut->n_ids; i++)
         if (cut->ids[i] >= n)
             return mxc_err_set(p->err, MXC_E_ARG, "%s: %lld is not below the %lld %s of %s",
-                               fields[cut->unit], (long long)cut->ids[i], (long long)n, what, of);
+                               mxc_prune_fields[cut->unit], (long long)cut->ids[i], (long long)n,
+                               what, of);
     return MXC_OK;
 }
 
@@ -257,7 +255,7 @@ static enum mxc_code prune_channels(const struct mxc_patient *p, const struct mx
 }
 
 static enum mxc_code prune_layer(const struct mxc_patient *p, const struct mxc_cut *cut,
-                                 size_t index, bool *changed) {
+                                 size_t index, enum mxc_cut_outcome *outcome) {
     static const char *const keys[] = {"num_hidden_layers", "depth", "num_layers", NULL};
     const char *name = mxc_weights_at(p->weights, index)->name;
     int64_t layer = layer_of(name);
@@ -266,32 +264,31 @@ static enum mxc_code prune_layer(const struct mxc_patient *p, const struct mxc_c
         return MXC_OK;
     enum mxc_code code = check_ids(p, cut, count_of(p, vision, keys), "layers",
                                    vision ? "the vision part" : "the text");
-    for (size_t i = 0; !code && !*changed && i < cut->n_ids; i++)
+    for (size_t i = 0; !code && *outcome != MXC_CUT_CHANGED && i < cut->n_ids; i++)
         if (cut->ids[i] == layer && !(code = zero_all(p, index)))
-            *changed = true;
+            *outcome = MXC_CUT_CHANGED;
     return code;
 }
 
 enum mxc_code mxc_cut_prune(const struct mxc_patient *p, const struct mxc_cut *cut, size_t index,
-                            bool *changed) {
+                            enum mxc_cut_outcome *outcome) {
     const struct mxc_tensor *t = mxc_weights_at(p->weights, index);
     bool bias;
-    *changed = false;
+    *outcome = MXC_CUT_NOTHING;
     if (cut->unit == MXC_PRUNE_LAYER)
-        return prune_layer(p, cut, index, changed);
+        return prune_layer(p, cut, index, outcome);
     enum role role = role_of(t->name, cut->unit, &bias);
     if (role == SILENT || (bias && (role == HEAD_COLUMNS || role == DOWN)))
         return MXC_OK;
     if (role == GATE_UP)
         return mxc_cut_refuse(p, t, "gate and up are one matrix, whose channels are not pruned");
     if (role == OTHER || role == KEYS_VALUES) {
-        mxc_log(MXC_LOG_WARN, "surgery: prune leaves %s alone: %s", t->name,
-                role == OTHER ? "its name tells no part of the block"
-                              : "other heads share its keys and values");
+        *outcome = role == OTHER ? MXC_CUT_UNKNOWN : MXC_CUT_SHARED;
         return MXC_OK;
     }
     enum mxc_code code = cut->unit == MXC_PRUNE_HEAD ? prune_heads(p, cut, index, role)
                                                      : prune_channels(p, cut, index, role);
-    *changed = !code;
+    if (!code)
+        *outcome = MXC_CUT_CHANGED;
     return code;
 }

@@ -16,7 +16,8 @@ enum mxc_code mxc_surgery_open(const char *path, struct mxc_surgery **surgery,
                                struct mxc_err *err) MXC_MUST;
 /* After the weights it was applied to. NULL is fine. */
 void mxc_surgery_close(struct mxc_surgery *surgery);
-/* Does the operations, in order, on weights that nothing has looked into yet. Once only. The
+/* Does the operations, in order, on weights that nothing has looked into yet, and says nothing: the
+ * notes tell what was left alone. Once only. The
  * weights borrow from the surgery afterwards, also after an error, when some operations may have
  * been done: then close both. */
 enum mxc_code mxc_surgery_apply(struct mxc_surgery *surgery, const struct mxc_config *config,
@@ -26,6 +27,7 @@ struct mxc_surgery_note {
     const char *op, *pattern; /* borrowed */
     char detail[96];          /* "factor 0.5" */
     size_t n_tensors;         /* that it changed; 0 before it was applied */
+    char left[320];           /* what it matched and left alone, and why; "": nothing */
 };
 /* false: there is no such operation. */
 bool mxc_surgery_note(const struct mxc_surgery *surgery, size_t index,

@@ -450,3 +450,134 @@ void tower_values_free(const struct mini *m, double **values) {
         free(values[i]);
     free(values);
 }
+
+/* ---- runs on a backend */
+
+static void need(enum mxc_code code, const struct mxc_err *err) {
+    if (code)
+        print_message("%s\n", err->message);
+    assert_int_equal(code, MXC_OK);
+}
+
+/* Steps to the end, and one more, which has nothing to do; takes the tower. */
+static float *finish(const struct tower_stage *s, const struct mini *m,
+                     const struct mxc_tower_input *input, uint64_t budget, struct mxc_tower *tower,
+                     int *steps) {
+    struct mxc_err err;
+    bool done = false;
+    int32_t rows;
+    int n = 0;
+    for (; !done; n++)
+        need(s->ops->tower_step(tower, budget, &done, &err), &err);
+    assert_true(budget != UINT64_MAX || n == 1);
+    need(s->ops->tower_step(tower, budget, &done, &err), &err);
+    assert_true(done);
+    const float *out = s->ops->tower_output(tower, &rows);
+    assert_int_equal(rows, tower_rows(m, input, m->graph->logits));
+    size_t count = (size_t)rows * (size_t)m->graph->vocab;
+    float *copy = calloc(count, sizeof *copy);
+    assert_non_null(copy);
+    memcpy(copy, out, count * sizeof *copy);
+    s->ops->tower_free(tower);
+    if (steps)
+        *steps = n;
+    return copy;
+}
+
+float *tower_run(const struct tower_stage *s, const struct mini *m,
+                 const struct mxc_tower_input *input, uint64_t budget, int *steps) {
+    struct mxc_tower *tower = NULL;
+    struct mxc_err err;
+    need(s->ops->tower_new(s->plan, input, &tower, &err), &err);
+    return finish(s, m, input, budget, tower, steps);
+}
+
+double tower_difference(const float *have, const double *want, size_t n) {
+    double worst = 0, largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs((double)have[i] - want[i]);
+        if (!(d <= worst))
+            worst = d;
+        largest = fmax(largest, fabs(want[i]));
+    }
+    return worst / largest;
+}
+
+struct watch {
+    double **want;
+    double worst;
+    int32_t seen, last;
+};
+
+static void watch_value(void *user, const struct mxc_graph *graph, int32_t value, const float *data,
+                        int32_t rows, int32_t width) {
+    struct watch *w = user;
+    assert_true(graph->values[value].name[0] && value > w->last);
+    w->worst = fmax(w->worst, tower_difference(data, w->want[value], (size_t)rows * (size_t)width));
+    w->last = value;
+    w->seen++;
+}
+
+float *tower_run_watched(const struct tower_stage *s, const struct mini *m,
+                         const struct mxc_tower_input *input, double **want, double *worst) {
+    struct watch watch = {.want = want, .last = -1};
+    struct mxc_tower *tower = NULL;
+    struct mxc_err err;
+    int32_t named = 0;
+    need(s->ops->tower_new(s->plan, input, &tower, &err), &err);
+    need(s->ops->tower_tap(tower, watch_value, &watch, &err), &err);
+    float *features = finish(s, m, input, 1, tower, NULL);
+    for (int32_t v = 0; v < m->graph->n_values; v++)
+        named += m->graph->values[v].name[0] != 0;
+    assert_int_equal(watch.seen, named);
+    *worst = watch.worst;
+    return features;
+}
+
+void tower_check_turns(const struct tower_stage *s, const struct mini *m, uint64_t budget) {
+    enum { N = 3 };
+    static const int32_t sizes[N] = {92, 360, 16};
+    static const uint32_t seeds[N] = {11, 12, 13};
+    struct tower_feed feeds[N];
+    struct mxc_tower *towers[N] = {NULL};
+    struct mxc_err err;
+    float *want[N];
+    bool done[N] = {false};
+    for (int i = 0; i < N; i++) {
+        tower_feed(&feeds[i], m, 1, &sizes[i], &seeds[i]);
+        want[i] = tower_run(s, m, &feeds[i].input, UINT64_MAX, NULL);
+        need(s->ops->tower_new(s->plan, &feeds[i].input, &towers[i], &err), &err);
+    }
+    need(s->ops->tower_step(towers[2], 1, &done[2], &err), &err);
+    s->ops->tower_free(towers[2]);
+    while (!done[0] || !done[1])
+        for (int i = 0; i < 2; i++)
+            need(s->ops->tower_step(towers[i], budget, &done[i], &err), &err);
+    for (int i = 0; i < N; i++) {
+        int32_t rows;
+        if (i < 2) {
+            const float *have = s->ops->tower_output(towers[i], &rows);
+            assert_memory_equal(have, want[i],
+                                (size_t)rows * (size_t)m->graph->vocab * sizeof *have);
+            s->ops->tower_free(towers[i]);
+        }
+        free(want[i]);
+        tower_feed_fini(&feeds[i]);
+    }
+}
+
+void tower_odd_ranges(struct tower_feed *feed) {
+    int32_t n = feed->input.n_rows[0], *begin = feed->range[0], *end = begin + n;
+    for (int32_t r = 0; r < n; r++) {
+        if (r < 100) { /* windows that slide */
+            begin[r] = r < 40 ? 3 : r - 37;
+            end[r] = r + 9;
+        } else if (r < 150) { /* elsewhere, row by row */
+            begin[r] = r % 2 ? 160 : 7;
+            end[r] = begin[r] + 1 + r % 30;
+        } else { /* a long one */
+            begin[r] = 150;
+            end[r] = n - r % 3;
+        }
+    }
+}

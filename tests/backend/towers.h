@@ -3,6 +3,7 @@
 #ifndef MXC_TESTS_BACKEND_TOWERS_H
 #define MXC_TESTS_BACKEND_TOWERS_H
 
+#include "backend/backend.h"
 #include "backend/mini.h"
 
 enum tower_model {
@@ -36,5 +37,28 @@ double **tower_reference(const struct mini *m, const struct mxc_tower_input *inp
 void tower_values_free(const struct mini *m, double **values);
 /* Rows of a value. */
 int32_t tower_rows(const struct mini *m, const struct mxc_tower_input *input, int32_t value);
+
+/* ---- runs on a backend */
+struct tower_stage {
+    const struct mxc_backend_ops *ops;
+    struct mxc_backend *backend;
+    struct mxc_plan *plan;
+};
+/* Features of a run with steps of `budget`, the caller's to free. steps: how many there were; may
+ * be NULL. */
+float *tower_run(const struct tower_stage *s, const struct mini *m,
+                 const struct mxc_tower_input *input, uint64_t budget, int *steps);
+/* The same, in steps as short as can be, with a tap that compares every named value with the
+ * interpreter's: each is seen once, in the order of the graph. */
+float *tower_run_watched(const struct tower_stage *s, const struct mini *m,
+                         const struct mxc_tower_input *input, double **want, double *worst);
+/* max |have - want| / max |want| */
+double tower_difference(const float *have, const double *want, size_t n);
+/* Two runs of the plan step by step in turns, of `budget` each, and a third that is given up: the
+ * features of a run alone. */
+void tower_check_turns(const struct tower_stage *s, const struct mini *m, uint64_t budget);
+/* Ranges of one picture of more than 150 rows that slide, look back or forward row by row, and are
+ * longer than a chunk. */
+void tower_odd_ranges(struct tower_feed *feed);
 
 #endif

@@ -338,6 +338,9 @@ static void cpu_level_can_be_masked(void **state) {
     enum mxc_cpu_level level;
     assert_true(mxc_cpu_level_parse("avx2", &level));
     assert_int_equal(level, MXC_CPU_AVX2);
+    assert_true(mxc_cpu_level_parse("i8mm", &level));
+    assert_int_equal(level, MXC_CPU_I8MM);
+    assert_string_equal(mxc_cpu_level_name(level), "i8mm");
     assert_false(mxc_cpu_level_parse("sse2", &level));
     assert_int_equal(mxc_cpu_mask(MXC_CPU_SCALAR, &err), MXC_OK);
     assert_int_equal(mxc_cpu_level(), MXC_CPU_SCALAR);

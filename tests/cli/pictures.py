@@ -208,6 +208,10 @@ def check_inspect():
     check("inspect with a budget", found["vision"]["tokens"] == 42 * 31 + 2
           or found["vision"]["tokens"] == 42 * 31, found["vision"])
     check("the budget is told", found["vision"]["max_pixels"] == 1048576, found["vision"])
+    for size, why in (("999999x999999", "at most 67108864"), ("4294967300x10", "WIDTHxHEIGHT")):
+        text = subprocess.run([PROGRAM, "inspect", MODEL, "--image-size", size],
+                              capture_output=True, text=True, check=False)
+        check(f"inspect of {size}", text.returncode == 2 and why in text.stderr, text.stderr)
     text = subprocess.run([PROGRAM, "inspect", os.path.join(GOLDEN, "llama"), "--image-size",
                            "64x64"], capture_output=True, text=True, check=False)
     check("inspect of a model that does not see", text.returncode and "see" in text.stderr,

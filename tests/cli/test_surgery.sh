@@ -55,6 +55,60 @@ says "inspect" 0 "#2 prune        model.layers.2.self_attn.* (2 of attention_hea
 says "inspect --json" 0 '"op":"interpolate"' \
     "$mlxcel" inspect "$llama" --surgery "$work/example.yaml" --json
 
+# ---- what is left alone is told once, wherever the document is read
+
+cat >"$work/prune.yaml" <<'END'
+version: 1
+operations:
+  - {op: prune, granularity: attention_head, pattern: "*.self_attn.*", head_ids: [1]}
+END
+left="6 left alone, keys and values that other heads share (model.layers.0.self_attn.k_proj.weight, ...)"
+once() { # NAME: the last output says so in one line
+    [ "$(grep -cF "left alone" "$work/out")" = 1 ]
+    result "$1: told $(grep -cF "left alone" "$work/out") times" $?
+}
+says "validate a prune" 0 "tensors; $left" "$mlxcel" surgery validate "$work/prune.yaml" "$llama"
+says "inspect a prune" 0 "tensors; $left" "$mlxcel" inspect "$llama" --surgery "$work/prune.yaml"
+once inspect
+says "inspect --json of a prune" 0 "\"left_alone\":\"$left\"" \
+    "$mlxcel" inspect "$llama" --json --surgery "$work/prune.yaml"
+once "inspect --json"
+says "generate with a prune" 0 "warning: surgery operation #0 (prune): $left" \
+    "$mlxcel" generate "$llama" -p Hello -n 1 --surgery "$work/prune.yaml"
+once generate
+
+# ---- the list of ops is the same; flag and variable are heeded
+
+"$mlxcel" inspect "$llama" --graph >"$work/graph"
+says "--graph" 0 "" "$mlxcel" inspect "$llama" --graph --surgery "$work/example.yaml"
+cmp -s "$work/out" "$work/graph"
+result "--graph with operations" $?
+
+# ---- the text of a program is that of the weights as they become
+
+if [ "$MXC_XLA" != none ]; then
+    cp "$MXC_TEST_DATA/golden/llama_bf16/model.safetensors" "$work/half.safetensors"
+    cat >"$work/half.yaml" <<'END'
+version: 1
+operations:
+  - op: replace
+    pattern: "model.layers.*.mlp.gate_proj.weight"
+    source: half.safetensors
+    source_key: "model.layers.*.mlp.gate_proj.weight"
+END
+    "$mlxcel" xla emit "$llama" >"$work/program"
+    grep -q bf16 "$work/program"
+    [ $? = 1 ]
+    result "a program without bf16" $?
+    says "xla emit --surgery" 0 bf16 "$mlxcel" xla emit "$llama" --surgery "$work/half.yaml"
+    says "xla emit, variable" 0 bf16 \
+        env MLXCEL_SURGERY="$work/half.yaml" "$mlxcel" xla emit "$llama"
+    says "xla emit, the flag wins" 0 "" \
+        env MLXCEL_SURGERY="$work/half.yaml" "$mlxcel" xla emit "$llama" --surgery ""
+    cmp -s "$work/out" "$work/program"
+    result "xla emit without operations" $?
+fi
+
 # ---- answers
 
 answer() {
@@ -78,6 +132,11 @@ printf 'version: 1\noperations:\n  - {op: scale, pattern: "z.*", factor: 2}\n' >
 cause='none.yaml: surgery operation #0 (scale): no tensor matches the pattern "z.*"'
 says "no match" 1 "$cause" answer --surgery "$work/none.yaml"
 says "no match, inspect" 1 "$cause" "$mlxcel" inspect "$llama" --surgery "$work/none.yaml"
+says "no match, --graph" 1 "$cause" "$mlxcel" inspect "$llama" --graph --surgery "$work/none.yaml"
+says "no match, --graph, variable" 1 "$cause" \
+    env MLXCEL_SURGERY="$work/none.yaml" "$mlxcel" inspect "$llama" --graph
+says "--graph, the flag wins" 0 "" \
+    env MLXCEL_SURGERY="$work/none.yaml" "$mlxcel" inspect "$llama" --graph --surgery ""
 says "no match, validate" 1 "$cause" "$mlxcel" surgery validate "$work/none.yaml" "$llama"
 says "no file" 1 "surgery: $work/gone.yaml" answer --surgery "$work/gone.yaml"
 says "no word" 2 "say validate" "$mlxcel" surgery

@@ -156,6 +156,64 @@ static void scaled_projector(void **state) {
     }
 }
 
+static void seen_with(const char *golden, const char *yaml, struct operated_seen *seen) {
+    struct mxc_load_options o = options(MXC_PRECISION_EXACT);
+    o.max_out = OPERATED_TOKENS;
+    struct mxc_model *m = operated_open(golden, yaml, &o);
+    operated_see(m, seen);
+    mxc_model_close(m);
+}
+
+/* Two documents that say the same of a tower in different words, and none. */
+static void same_tower(const char *golden, const char *a, const char *b, double tolerance) {
+    struct operated_seen one, other, plain;
+    seen_with(golden, a, &one);
+    seen_with(golden, b, &other);
+    seen_with(golden, NULL, &plain);
+    assert_int_equal(one.n_features, other.n_features);
+    assert_int_equal(one.n_logits, other.n_logits);
+    expect_factor(one.features, other.features, one.n_features, 1, tolerance);
+    expect_factor(one.logits, other.logits, one.n_logits, 1, tolerance);
+    assert_true(memcmp(one.features, plain.features, one.n_features * sizeof(float)) != 0);
+    assert_true(memcmp(one.logits, plain.logits, one.n_logits * sizeof(float)) != 0);
+    operated_seen_fini(&one);
+    operated_seen_fini(&other);
+    operated_seen_fini(&plain);
+}
+
+static void pruned_tower(void **state) {
+    (void)state;
+    static const char layer[] = HEAD "  - {op: prune, granularity: layer, pattern: \"vis*\", "
+                                     "layer_ids: [1]}\n";
+    same_tower("qwen2_vl", layer,
+               HEAD "  - {op: scale, pattern: \"visual.blocks.1.{attn.proj,mlp.fc2}.*\", factor: "
+                    "0}\n",
+               0);
+    same_tower("llava_clip_llama", layer,
+               HEAD "  - {op: scale, pattern: \"*.encoder.layers.1.*{out_proj,fc2}.*\", factor: "
+                    "0}\n",
+               0);
+}
+
+/* A quantised projector is as good as its numbers. */
+static void quantised_projector(void **state) {
+    (void)state;
+    char path[2][64], yaml[2][512];
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(path[i], sizeof path[i], "/tmp/mxc-donor-%d-%d.safetensors", (int)getpid(),
+                       i);
+        operated_donor(path[i], "vision_tower.merger.mlp.2", 128, 192, i);
+        (void)snprintf(yaml[i], sizeof yaml[i],
+                       HEAD "  - {op: replace, pattern: &w vision_tower.merger.mlp.2.weight, "
+                            "source: %s, source_key: *w}\n"
+                            "  - {op: scale, pattern: *w, factor: 2}\n",
+                       path[i]);
+    }
+    same_tower("qwen2_vl_mlx_q4_g64", yaml[1], yaml[0], 1e-5);
+    (void)unlink(path[0]);
+    (void)unlink(path[1]);
+}
+
 /* ---- the variable, memory, errors */
 
 static const char *document(char path[64], const char *yaml) {
@@ -230,9 +288,10 @@ static void allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits),        cmocka_unit_test(scaled_head),
-        cmocka_unit_test(pruned_layer),     cmocka_unit_test(pruned_head),
-        cmocka_unit_test(scaled_projector), cmocka_unit_test(variable_and_memory),
+        cmocka_unit_test(same_bits),           cmocka_unit_test(scaled_head),
+        cmocka_unit_test(pruned_layer),        cmocka_unit_test(pruned_head),
+        cmocka_unit_test(scaled_projector),    cmocka_unit_test(pruned_tower),
+        cmocka_unit_test(quantised_projector), cmocka_unit_test(variable_and_memory),
         cmocka_unit_test(allocations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

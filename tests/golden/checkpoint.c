@@ -3,6 +3,7 @@
 #include "golden/checkpoint.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,6 +125,117 @@ void golden_case_fini(struct golden_case *out) {
     free(out->greedy);
     free(out->rows);
 }
+
+double golden_case_difference(const struct golden_case *g, const float *logits, size_t vocab) {
+    double difference = 0, largest = 0;
+    for (int32_t r = 0; r < g->n_rows; r++)
+        for (size_t i = 0; i < vocab; i++) {
+            double want = (double)g->logits[(size_t)r * vocab + i];
+            double have = (double)logits[(size_t)g->rows[r] * vocab + i];
+            if (!(fabs(have - want) <= difference))
+                difference = fabs(have - want);
+            largest = fmax(largest, fabs(want));
+        }
+    return difference / largest;
+}
+
+double golden_case_run(struct runner *r, const struct golden_case *g) {
+    struct sequence s;
+    size_t vocab = (size_t)r->graph->vocab;
+    float *logits = calloc((size_t)g->n_ids * vocab, sizeof *logits);
+    assert_non_null(logits);
+    sequence_open(r, &s, g->n_ids + g->n_greedy);
+    s.rope_length = g->n_ids;
+    struct feed feed = {&s, g->ids, g->n_ids, logits};
+    runner_step(r, &feed, 1, NULL, NULL);
+    double worst = golden_case_difference(g, logits, vocab);
+    const float *last = logits + (size_t)(g->n_ids - 1) * vocab;
+    for (int32_t i = 0; i < g->n_greedy; i++) {
+        int32_t best = 0;
+        for (int32_t k = 1; k < (int32_t)vocab; k++)
+            best = last[k] > last[best] ? k : best;
+        assert_int_equal(best, g->greedy[i]);
+        feed = (struct feed){&s, &best, 1, logits};
+        runner_step(r, &feed, 1, NULL, NULL);
+        last = logits;
+    }
+    sequence_close(&s);
+    free(logits);
+    return worst;
+}
+
+/* ---- encoders */
+
+static const float *text_floats(const struct checkpoint *c, const char *text, const char *what,
+                                int32_t want0, int32_t want1) {
+    char name[128];
+    int32_t n0, n1;
+    (void)snprintf(name, sizeof name, "%s.%s", text, what);
+    const float *out = floats(c, name, &n0, &n1);
+    assert_int_equal(n0, want0);
+    assert_int_equal(n1, want1);
+    return out;
+}
+
+int32_t checkpoint_texts(const struct checkpoint *c, struct golden_text texts[GOLDEN_MAX_TEXTS]) {
+    size_t i, j;
+    const json_t *item, *id;
+    int32_t n = 0;
+    json_array_foreach(json_object_get(c->golden, "cases"), i, item) {
+        if (json_object_get(item, "texts"))
+            continue;
+        assert_true(n < GOLDEN_MAX_TEXTS);
+        struct golden_text *t = &texts[n++];
+        t->name = json_string_value(json_object_get(item, "name"));
+        t->n = 0;
+        json_array_foreach(json_object_get(item, "ids"), j, id) {
+            assert_true(t->n < GOLDEN_TEXT_TOKENS);
+            t->ids[t->n++] = (int32_t)json_integer_value(id);
+        }
+        t->hidden = text_floats(c, t->name, "hidden", t->n, c->graph->hidden);
+        t->layer_l2 = text_floats(c, t->name, "layer_l2", c->graph->n_layers + 1, t->n);
+    }
+    assert_true(n >= 3);
+    return n;
+}
+
+void golden_texts_run(const struct runner *r, const struct golden_text *const *texts, int32_t n,
+                      float *hidden, mxc_tap_fn *tap, void *tap_user) {
+    enum { MAX_ROWS = 512, TEXT_BLOCKS = GOLDEN_TEXT_TOKENS / MXC_KV_BLOCK };
+    int32_t tokens[MAX_ROWS], positions[MAX_ROWS], row_end[MAX_ROWS], out_row[MAX_ROWS];
+    int32_t blocks[GOLDEN_MAX_TEXTS][TEXT_BLOCKS], row = 0;
+    struct mxc_span spans[GOLDEN_MAX_TEXTS];
+    struct mxc_err err;
+    assert_true(n <= GOLDEN_MAX_TEXTS);
+    for (int32_t i = 0; i < n; i++) {
+        spans[i] = (struct mxc_span){
+            .row0 = row, .n_rows = texts[i]->n, .rope_length = texts[i]->n, .adapter = -1};
+        for (int32_t b = 0; b < TEXT_BLOCKS; b++)
+            blocks[i][b] = (i * TEXT_BLOCKS + b) % r->n_blocks;
+        spans[i].blocks[MXC_KV_FULL] = blocks[i];
+        spans[i].n_blocks[MXC_KV_FULL] = TEXT_BLOCKS;
+        for (int32_t t = 0; t < texts[i]->n; t++, row++) {
+            assert_true(row < MAX_ROWS);
+            tokens[row] = texts[i]->ids[t];
+            positions[row] = t;
+            row_end[row] = texts[i]->n;
+            out_row[row] = row;
+        }
+    }
+    const struct mxc_step step = {.n_rows = row,
+                                  .tokens = tokens,
+                                  .positions = positions,
+                                  .n_axes = 1,
+                                  .row_end = row_end,
+                                  .n_spans = n,
+                                  .spans = spans,
+                                  .n_out = row,
+                                  .out_row = out_row};
+    const struct mxc_out out = {hidden, tap, tap_user};
+    need(r->ops->run(r->plan, r->state, &step, &out, &err), &err, "texts");
+}
+
+/* ---- folders */
 
 static int compare_names(const void *a, const void *b) {
     return strcmp(a, b);

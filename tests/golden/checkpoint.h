@@ -3,8 +3,7 @@
 #ifndef MXC_TESTS_GOLDEN_CHECKPOINT_H
 #define MXC_TESTS_GOLDEN_CHECKPOINT_H
 
-#include "test.h"
-
+#include "backend/runner.h"
 #include "format/config.h"
 #include "format/safetensors.h"
 #include "models/family.h"
@@ -50,6 +49,24 @@ void checkpoint_close(struct checkpoint *c);
 int32_t checkpoint_cases(const struct checkpoint *c);
 void checkpoint_case(const struct checkpoint *c, int32_t index, struct golden_case *out);
 void golden_case_fini(struct golden_case *out);
+/* max |logits - the case's| / max |the case's|; logits [n_ids][vocab]. */
+double golden_case_difference(const struct golden_case *g, const float *logits, size_t vocab);
+/* The prompt in one step, then tokens one by one, each of which must be the case's next greedy one.
+ * Returns the difference of the prompt's logits. */
+double golden_case_run(struct runner *r, const struct golden_case *g);
+/* One text of an encoder. */
+enum { GOLDEN_MAX_TEXTS = 8, GOLDEN_TEXT_TOKENS = 384 };
+struct golden_text {
+    const char *name;
+    int32_t ids[GOLDEN_TEXT_TOKENS], n;
+    const float *hidden, *layer_l2; /* [n][hidden], [n_layers + 1][n] */
+};
+/* All texts that stand alone (pairs are left out); returns how many. */
+int32_t checkpoint_texts(const struct checkpoint *c, struct golden_text texts[GOLDEN_MAX_TEXTS]);
+/* Whole texts in one step, each row seeing all of its text: hidden rows of all of them. tap may
+ * be NULL. */
+void golden_texts_run(const struct runner *r, const struct golden_text *const *texts, int32_t n,
+                      float *hidden, mxc_tap_fn *tap, void *tap_user);
 /* Names of all model folders with logits, sorted; *names is owned by the caller (free). */
 int32_t checkpoint_list(char (**names)[CHECKPOINT_MAX_NAME]);
 

@@ -1,6 +1,5 @@
 /* Golden checkpoints in exact precision, at every ISA level: logits, layer norms, 24 greedy tokens
  * with the KV cache, and equal bits when the prompt goes in token by token. */
-#include "backend/runner.h"
 #include "golden/checkpoint.h"
 
 #include "base/cpu.h"
@@ -56,42 +55,6 @@ static double worst_norm(const struct golden_case *g, const struct norms *norms)
 
 /* ---- cases */
 
-static double worst_logit(const struct golden_case *g, const float *logits, size_t vocab) {
-    double difference = 0, largest = 0;
-    for (int32_t r = 0; r < g->n_rows; r++)
-        for (size_t i = 0; i < vocab; i++) {
-            double want = (double)g->logits[(size_t)r * vocab + i];
-            double have = (double)logits[(size_t)g->rows[r] * vocab + i];
-            if (!(fabs(have - want) <= difference))
-                difference = fabs(have - want);
-            largest = fmax(largest, fabs(want));
-        }
-    return difference / largest;
-}
-
-static void check_greedy(struct runner *r, const struct golden_case *g) {
-    struct sequence s;
-    size_t vocab = (size_t)r->graph->vocab;
-    float *logits = calloc((size_t)g->n_ids * vocab, sizeof *logits);
-    assert_non_null(logits);
-    sequence_open(r, &s, g->n_ids + g->n_greedy);
-    s.rope_length = g->n_ids;
-    struct feed feed = {&s, g->ids, g->n_ids, logits};
-    runner_step(r, &feed, 1, NULL, NULL);
-    const float *last = logits + (size_t)(g->n_ids - 1) * vocab;
-    for (int32_t i = 0; i < g->n_greedy; i++) {
-        int32_t best = 0;
-        for (int32_t k = 1; k < (int32_t)vocab; k++)
-            best = last[k] > last[best] ? k : best;
-        assert_int_equal(best, g->greedy[i]);
-        feed = (struct feed){&s, &best, 1, logits};
-        runner_step(r, &feed, 1, NULL, NULL);
-        last = logits;
-    }
-    sequence_close(&s);
-    free(logits);
-}
-
 static void check_case(struct runner *r, const struct checkpoint *c, const struct golden_case *g,
                        double worst[2]) {
     size_t vocab = (size_t)c->graph->vocab, n = (size_t)g->n_ids * vocab;
@@ -102,7 +65,7 @@ static void check_case(struct runner *r, const struct checkpoint *c, const struc
                           .logits = calloc(n, sizeof(float))};
     assert_true(full && other && norms.l2 && norms.logits && g->n_ids <= MAX_TOKENS);
     runner_chunks(r, g->ids, g->n_ids, 0, full);
-    worst[0] = fmax(worst[0], worst_logit(g, full, vocab));
+    worst[0] = fmax(worst[0], golden_case_difference(g, full, vocab));
 
     struct sequence s;
     sequence_open(r, &s, g->n_ids);
@@ -115,7 +78,7 @@ static void check_case(struct runner *r, const struct checkpoint *c, const struc
 
     runner_chunks(r, g->ids, g->n_ids, 1, other);
     assert_memory_equal(full, other, n * sizeof *full);
-    check_greedy(r, g);
+    worst[0] = fmax(worst[0], golden_case_run(r, g));
     free(full);
     free(other);
     free(norms.l2);
@@ -166,7 +129,7 @@ static void check_fast(const struct checkpoint *c, enum mxc_cpu_level level) {
         float *logits = calloc((size_t)g.n_ids * vocab, sizeof *logits);
         assert_non_null(logits);
         runner_chunks(&r, g.ids, g.n_ids, 0, logits);
-        worst = fmax(worst, worst_logit(&g, logits, vocab));
+        worst = fmax(worst, golden_case_difference(&g, logits, vocab));
         free(logits);
         golden_case_fini(&g);
     }

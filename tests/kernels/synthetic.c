@@ -33,10 +33,11 @@ const struct case_storage case_storages[] = {
     {"q4_0", MXC_ST_Q4_0, 0, 0, 0, MXC_LAYOUT_I4},
     {"q4_1", MXC_ST_Q4_1, 0, 0, 0, MXC_LAYOUT_I4},
     {"q4_k", MXC_ST_Q4_K, 0, 0, 0, MXC_LAYOUT_I4},
-    {"q5_0", MXC_ST_Q5_0, 0, 0, 0, MXC_LAYOUT_I8},
-    {"q5_1", MXC_ST_Q5_1, 0, 0, 0, MXC_LAYOUT_I8},
+    {"q5_0", MXC_ST_Q5_0, 0, 0, 0, MXC_LAYOUT_I6},
+    {"q5_1", MXC_ST_Q5_1, 0, 0, 0, MXC_LAYOUT_I6},
+    {"q5_k", MXC_ST_Q5_K, 0, 0, 0, MXC_LAYOUT_I6},
     {"q8_0", MXC_ST_Q8_0, 0, 0, 0, MXC_LAYOUT_I8},
-    {"q6_k", MXC_ST_Q6_K, 0, 0, 0, MXC_LAYOUT_I8},
+    {"q6_k", MXC_ST_Q6_K, 0, 0, 0, MXC_LAYOUT_K6},
     {"q2_k", MXC_ST_Q2_K, 0, 0, 0, MXC_LAYOUT_I4},
     {"q3_k", MXC_ST_Q3_K, 0, 0, 0, MXC_LAYOUT_I4},
     {"iq4_nl", MXC_ST_IQ4_NL, 0, 0, 0, MXC_LAYOUT_N4},
@@ -48,6 +49,8 @@ const struct case_storage case_storages[] = {
     {"mlx 2 g32 f16", MXC_ST_MLX_AFFINE, 2, 32, MXC_ST_F16, MXC_LAYOUT_I4},
     {"mlx 4 g64 bf16", MXC_ST_MLX_AFFINE, 4, 64, MXC_ST_BF16, MXC_LAYOUT_I4},
     {"mlx 4 g128 f32", MXC_ST_MLX_AFFINE, 4, 128, MXC_ST_F32, MXC_LAYOUT_I4},
+    {"mlx 5 g32 bf16", MXC_ST_MLX_AFFINE, 5, 32, MXC_ST_BF16, MXC_LAYOUT_I6},
+    {"mlx 6 g128 f16", MXC_ST_MLX_AFFINE, 6, 128, MXC_ST_F16, MXC_LAYOUT_I6},
     {"mlx 8 g32 f16", MXC_ST_MLX_AFFINE, 8, 32, MXC_ST_F16, MXC_LAYOUT_I8},
     {"mlx 8 g64 bf16", MXC_ST_MLX_AFFINE, 8, 64, MXC_ST_BF16, MXC_LAYOUT_I8},
 };
@@ -172,6 +175,11 @@ const struct case_layout case_layouts[] = {
     {"i8 16 affine", MXC_LAYOUT_I8, 16, true, 0, false, NULL},
     {"i8 32 affine", MXC_LAYOUT_I8, 32, true, 0, false, NULL},
     {"i8 64 affine", MXC_LAYOUT_I8, 64, true, 0, false, NULL},
+    {"i6 32", MXC_LAYOUT_I6, 32, false, 16, false, NULL},
+    {"i6 64", MXC_LAYOUT_I6, 64, false, 16, false, NULL},
+    {"i6 32 affine", MXC_LAYOUT_I6, 32, true, 0, false, NULL},
+    {"i6 64 affine", MXC_LAYOUT_I6, 64, true, 0, false, NULL},
+    {"k6", MXC_LAYOUT_K6, 16, false, 32, false, NULL},
     {"n4 16", MXC_LAYOUT_N4, 16, false, 0, false, table_wide},
     {"n4 32", MXC_LAYOUT_N4, 32, false, 0, false, table_wide},
     {"n4 16 bf16", MXC_LAYOUT_N4, 16, false, 0, true, table_wide},
@@ -184,9 +192,15 @@ const struct case_layout case_layouts[] = {
 const size_t n_case_layouts = sizeof case_layouts / sizeof *case_layouts;
 
 void set_scales(struct mxc_packed *w, float scale, float bias, float spread) {
-    size_t blocks = mxc_packed_bytes(w) / mxc_block_bytes(w), per_strip = (size_t)(w->k / w->group);
+    size_t blocks = mxc_packed_bytes(w) / mxc_block_bytes(w);
+    size_t per_strip = (size_t)(w->k / mxc_block_numbers(w));
     for (size_t i = 0; i < blocks; i++) {
-        uint8_t *tail = w->data + i * mxc_block_bytes(w) + mxc_block_codes(w);
+        uint8_t *block = w->data + i * mxc_block_bytes(w), *tail = block + mxc_block_codes(w);
+        for (int c = 0; w->layout == MXC_LAYOUT_K6 && c < MXC_K6_BLOCK / MXC_CELL_I8; c++) {
+            uint8_t *scales = block + MXC_BLOCK_TAIL + c * MXC_K6_CELL;
+            for (int j = 0; j < MXC_K6_SCALES; j++) /* the factor becomes `scale` */
+                scales[j] = (uint8_t)(spread > 0 ? rnd_u32() : 1);
+        }
         for (size_t r = 0; r < (w->affine ? 2u : 1u) * MXC_STRIP; r++) {
             float x = (r < MXC_STRIP ? scale : bias) * (1 + spread * rnd_float());
             if ((int32_t)(i / per_strip * MXC_STRIP + r % MXC_STRIP) >= w->n)
@@ -207,7 +221,7 @@ struct mxc_packed make_packed(const struct case_layout *c, int32_t n, int32_t k)
                            .unit = c->bf16_scales ? 1 : 64};
     if (c->table)
         memcpy(w.table, c->table, sizeof w.table);
-    w.strip_bytes = (size_t)(k / c->group) * mxc_block_bytes(&w);
+    w.strip_bytes = (size_t)(k / mxc_block_numbers(&w)) * mxc_block_bytes(&w);
     w.data = mxc_mem_aligned(MXC_ALIGN, mxc_packed_bytes(&w), false);
     assert_non_null(w.data);
     for (size_t i = 0; i < mxc_packed_bytes(&w); i++)

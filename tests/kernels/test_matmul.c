@@ -36,7 +36,9 @@ static struct mxc_packed make_case(size_t i, int32_t n, int32_t k) {
 /* k that suits the case and is as ragged as it allows. */
 static int32_t ragged_k(size_t i) {
     if (i >= n_case_storages)
-        return case_layouts[i - n_case_storages].group == 64 ? 5 * 64 : 5 * 32;
+        return layout_of(i) == MXC_LAYOUT_K6                   ? 2 * MXC_K6_BLOCK
+               : case_layouts[i - n_case_storages].group == 64 ? 5 * 64
+                                                               : 5 * 32;
     const struct case_storage *c = &case_storages[i];
     const struct mxc_storage_info *info = mxc_storage_info(c->storage);
     if (c->storage == MXC_ST_MLX_AFFINE)
@@ -185,6 +187,78 @@ static void test_integer_sums_are_exact(void **unused) {
     }
 }
 
+/* Codes of six bits give the bits that the same codes of eight bits give: the same integers, scales
+ * and order. */
+static void test_six_bits_equal_eight(void **unused) {
+    (void)unused;
+    for (size_t i = 0; i < n_case_layouts; i++) {
+        if (case_layouts[i].layout != MXC_LAYOUT_I6)
+            continue;
+        enum { N = 70, K = 256, M = 17 };
+        struct case_layout eight = case_layouts[i];
+        eight.layout = MXC_LAYOUT_I8;
+        struct mxc_packed a = make_packed(&case_layouts[i], N, K), b = make_packed(&eight, N, K);
+        size_t group = (size_t)a.group, blocks = mxc_packed_bytes(&a) / mxc_block_bytes(&a);
+        for (size_t g = 0; g < blocks; g++) {
+            const uint8_t *from = a.data + g * mxc_block_bytes(&a);
+            uint8_t *to = b.data + g * mxc_block_bytes(&b);
+            for (size_t r = 0; r < MXC_STRIP; r++)
+                for (size_t e = 0; e < group; e++)
+                    to[e / 4 * 4 * MXC_STRIP + 4 * r + e % 4] = mxc_six_get(from, e, r);
+            memcpy(to + mxc_block_codes(&b), from + mxc_block_codes(&a),
+                   mxc_block_bytes(&a) - mxc_block_codes(&a));
+        }
+        float *x = mxc_mem_array(M * K, sizeof *x);
+        assert_non_null(x);
+        rnd_fill(x, M * K, 2);
+        struct guarded want = guarded_new(M * N), got = guarded_new(M * N);
+        for (enum mxc_cpu_level level = 0; level <= mxc_cpu_best(); level++) {
+            const struct mxc_kernels *kernels = mxc_kernels_get(level);
+            struct mxc_activation act = prepared(kernels, MXC_ACT_FORM_I8, x, K, M, K);
+            kernels->matmul[a.layout](&a, &act, 0, mxc_packed_strips(&a), got.data, N, NULL);
+            kernels->matmul[b.layout](&b, &act, 0, mxc_packed_strips(&b), want.data, N, NULL);
+            if (memcmp(got.data, want.data, M * N * sizeof(float)))
+                fail_msg("%s, %s", case_layouts[i].name, mxc_cpu_level_name(level));
+            activation_free(&act);
+        }
+        guarded_free(&want);
+        guarded_free(&got);
+        mxc_mem_free(x);
+        free_packed(&a);
+        free_packed(&b);
+    }
+}
+
+/* The largest sums that scales of eight bits can make of codes of six are still exact. */
+static void test_k6_extremes(void **unused) {
+    (void)unused;
+    enum { N = 32, K = 256, M = 7 };
+    struct case_layout k6 = {.name = "k6", .layout = MXC_LAYOUT_K6, .group = 16, .zero_point = 32};
+    struct mxc_packed w = make_packed(&k6, N, K);
+    float x[M * K], out[M * N];
+    for (int sign = -1; sign <= 1; sign += 2) {
+        for (int code = 0; code < 64; code += 63) {
+            set_scales(&w, 1, 0, 0);
+            w.unit = 1;
+            for (size_t cell = MXC_BLOCK_TAIL; cell < MXC_K6_BYTES; cell += MXC_K6_CELL) {
+                memset(w.data + cell, 0x80, MXC_K6_SCALES);
+                memset(w.data + cell + MXC_K6_SCALES, code ? 0xFF : 0, MXC_SIX_CELL);
+            }
+            for (size_t i = 0; i < M * K; i++)
+                x[i] = i % K < 32 ? 127.0f * (float)sign : 0;
+            for (enum mxc_cpu_level level = 0; level <= mxc_cpu_best(); level++) {
+                const struct mxc_kernels *kernels = mxc_kernels_get(level);
+                struct mxc_activation a = prepared(kernels, MXC_ACT_FORM_I8, x, K, M, K);
+                kernels->matmul[w.layout](&w, &a, 0, 1, out, N, NULL);
+                for (size_t i = 0; i < M * N; i++)
+                    assert_true(out[i] == (float)(32 * 127 * -128 * sign * (code - 32)));
+                activation_free(&a);
+            }
+        }
+    }
+    free_packed(&w);
+}
+
 /* The prepared bytes are the same at every level. */
 static void test_prepare_equals_scalar(void **unused) {
     (void)unused;
@@ -229,7 +303,7 @@ static bool is_sampled(int32_t row) {
 static void check_invariance(const struct mxc_kernels *kernels, size_t c) {
     static const int32_t ms[] = {2, 3, 4, 5, 6, 7, 8, 17, 64, 512};
     bool blocks = c < n_case_storages && mxc_storage_info(case_storages[c].storage)->block == 256;
-    int32_t n = 70, k = blocks ? 256 : 128;
+    int32_t n = 70, k = blocks || layout_of(c) == MXC_LAYOUT_K6 ? 256 : 128;
     enum { MAX_M = 512 };
     struct mxc_packed w = make_case(c, n, k);
     enum mxc_activation_form form = mxc_packed_form(&w);
@@ -294,6 +368,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_double),
         cmocka_unit_test(test_integer_sums_are_exact),
+        cmocka_unit_test(test_six_bits_equal_eight),
+        cmocka_unit_test(test_k6_extremes),
         cmocka_unit_test(test_prepare_equals_scalar),
         cmocka_unit_test(test_invariance),
         cmocka_unit_test(test_not_a_number_stays_in_its_row),

@@ -112,6 +112,16 @@ def test_methods_and_types():
             status = s.request("POST", "/v1/chat/completions", text, {"Content-Type": kind})[0]
             assert status == wanted, (kind, status)
         assert s.request("POST", "/v1/chat/completions", text)[0] == 200
+        # a page of another origin may post without asking only what has no type, or a plain one
+        page = {"Origin": "http://a.example"}
+        for path in ("/v1/chat/completions", "/slots/0?action=erase", "/v1/responses/resp_1/cancel"):
+            assert s.request("POST", path, text, page)[0] == 415, path
+            assert s.request("POST", path, text, {**page, "Content-Type": "text/plain"})[0] == 415
+        own = {"Origin": f"http://{s.host}:{s.port}", "Content-Type": "application/json"}
+        assert s.request("POST", "/v1/chat/completions", text, own)[0] == 200
+    with Server("--cors-origin", "http://a.example") as s:
+        assert s.request("POST", "/v1/chat/completions", text, page)[0] == 200
+    with Server() as s:
         for path in ("/v1/models/", "/V1/models", "//v1/models", "/v1/models/%2e%2e/x", "/%00"):
             assert s.get(path)[0] == 404, path
 
@@ -157,6 +167,35 @@ def test_body_limits():
                 head = b""
             assert head == b"" or b" 413 " in head, head
         harness.until(lambda: s.metrics()["mlxcel_body_bytes"] == 0, "bodies are forgotten")
+
+
+def test_bodies_are_let_go():
+    """Requests that wait or generate do not keep what they came in."""
+    n, size = 12, 24 << 20
+    with open(PROGRAM, "rb") as f:
+        sanitised = b"__asan_init" in f.read()  # which keeps what is freed
+    text = json.dumps({"messages": [{"role": "user", "content": "x"}], "max_tokens": 2000,
+                       "ignore_eos": True, "stream": True, "unknown": "a" * size}).encode()
+    head = ("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(text)}\r\n\r\n").encode()
+    with Server("--parallel", str(n)) as s:
+        def resident():
+            with open(f"/proc/{s.process.pid}/status", encoding="ascii") as f:
+                return next(int(x.split()[1]) << 10 for x in f if x.startswith("VmRSS:"))
+        before, sockets = resident(), []
+        for _ in range(n):  # nobody reads their answers, so none of them ends
+            sockets.append(s.raw())
+            sockets[-1].sendall(head + text)
+        for one in sockets:
+            one.recv(1, socket.MSG_PEEK)
+        after = resident()
+        assert sanitised or after < before + n * size // 2, (before, after)
+        for one in sockets:
+            one.close()
+        text = '{"messages": [{"role": "user", "content": "x"}], "unknown": [%s0]}' % ("{}, " * 400000)
+        status, _, reply = s.request("POST", "/v1/chat/completions", text,
+                                     {"Content-Type": "application/json"})
+        assert status == 400 and b"2000000 values" in reply, reply[:300]
 
 
 def test_chunked_and_continue():

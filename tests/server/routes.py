@@ -239,6 +239,47 @@ def test_llama_routes():
         assert chunks[-1]["tokens_predicted"] == 4 and "timings" in chunks[-1]
 
 
+def test_text_that_is_too_long_is_not_tokenised():
+    with Server() as s:
+        status, reply = s.post("/tokenize", {"content": "a" * ((8 << 20) + 1)})
+        assert status == 400 and reply["error"]["param"] == "content", reply
+        status, reply = s.chat("x", logit_bias=[["ab" * (4 << 20), 1]])
+        assert status == 400 and "more than 65536" in reply["error"]["message"], reply
+
+
+def test_infill():
+    """A model that has the three tokens: three others of the golden one take their names."""
+    names = {"<|finetune_right_pad_id|>": "<|fim_prefix|>", "<|eom_id|>": "<|fim_suffix|>",
+             "<|python_tag|>": "<|fim_middle|>"}
+    with harness.tempfile.TemporaryDirectory() as folder:
+        for name in os.listdir(harness.MODEL):
+            if name not in ("golden", "tokenizer.json"):
+                os.symlink(os.path.join(harness.MODEL, name), os.path.join(folder, name))
+        with open(os.path.join(harness.MODEL, "tokenizer.json"), encoding="utf-8") as f:
+            tokenizer = json.load(f)
+        for token in tokenizer["added_tokens"]:
+            token["content"] = names.get(token["content"], token["content"])
+        with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as f:
+            json.dump(tokenizer, f)
+        with Server(model=folder) as s:
+            ids = [s.post("/tokenize", {"content": x, "parse_special": False})[1]["tokens"]
+                   for x in ("def f(", ") -> <|eot_id|>", "x")]
+            marks = [s.post("/tokenize", {"content": x})[1]["tokens"]
+                     for x in ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")]
+            bos = s.post("/tokenize", {"content": "", "add_special": True})[1]["tokens"]
+            asked = {"n_predict": 4, "temperature": 0, "return_tokens": True}
+            status, reply = s.post("/infill", {
+                "input_prefix": "def f(", "input_suffix": ") -> <|eot_id|>", "prompt": "x", **asked})
+            assert status == 200, reply
+            prompt = bos + marks[0] + ids[0] + marks[1] + ids[1] + marks[2] + ids[2]
+            assert reply["tokens_evaluated"] == len(prompt), (reply, prompt)
+            assert reply["tokens"] == s.post("/completion", {"prompt": prompt, **asked})[1]["tokens"]
+            status, reply = s.post("/infill", {"input_prefix": "a" * (1 << 20)})
+            assert status == 400, reply
+            assert reply["error"]["type"] == "exceed_context_size_error", reply
+            assert "1048576 bytes" in reply["error"]["message"], reply
+
+
 def test_models_and_refusals():
     with Server("--alias", "tiny") as s:
         models = json.loads(s.get("/v1/models")[2])
@@ -307,6 +348,8 @@ def test_structured_output():
                     {"grammar": 'root ::= "a"', "guided_regex": "a"}):
             status, reply = s.chat("x", **bad)
             assert status == 400 and reply["error"]["param"], (bad, reply)
+        status, reply = s.chat("x", response_format={"type": {}})
+        assert status == 400 and reply["error"]["param"] == "response_format.type", reply
 
 
 def test_tool_calls():

@@ -216,8 +216,10 @@ static void depth_is_counted(void **state) {
     assert_true(depth_ok("\"\\", 1)); /* ends in an escape */
     assert_true(depth_ok("]]]]", 1));
     assert_true(depth_ok("[],[],[]", 1));
-    assert_int_equal(mxc_json_shape("[1,2,3,4]", 9, 5, 5), MXC_JSON_FINE);
-    assert_int_equal(mxc_json_shape("[1,2,3,4]", 9, 5, 4), MXC_JSON_TOO_MANY);
+    assert_int_equal(mxc_json_shape("[1,2,3,4]", 9, 5, 7), MXC_JSON_FINE);
+    assert_int_equal(mxc_json_shape("[1,2,3,4]", 9, 5, 6), MXC_JSON_TOO_MANY);
+    assert_int_equal(mxc_json_shape("{\"a\":{}}", 8, 5, 12), MXC_JSON_FINE);
+    assert_int_equal(mxc_json_shape("{\"a\":{}}", 8, 5, 11), MXC_JSON_TOO_MANY);
     assert_int_equal(mxc_json_shape("\",,,,,,\"", 8, 5, 4), MXC_JSON_FINE);
 }
 

@@ -88,6 +88,8 @@ static void refused(void **state) {
         {"version: 1\n---\nversion: 1\n", "more than one document", MXC_E_FORMAT},
         {"operations: []\n", "version is missing", MXC_E_FORMAT},
         {"version: 99\n", "version 99 is not supported; this program reads 1", MXC_E_UNSUPPORTED},
+        {"%YAML 1.1\n%TAG !a! tag:x\n---\nversion: 1\n", "line 2: %TAG is not supported",
+         MXC_E_UNSUPPORTED},
         {"version: \"1\"\n", "version 1 is not supported", MXC_E_UNSUPPORTED},
         {"version: 1\nversion: 1\n", "field version stands twice", MXC_E_FORMAT},
         {"version: 1\nops: []\n", "unknown field \"ops\"", MXC_E_FORMAT},
@@ -162,6 +164,37 @@ static void refused(void **state) {
     }
 }
 
+/* What libyaml would take minutes or gigabytes for is refused at once. */
+static void hostile(void **state) {
+    (void)state;
+    enum { N = 200000 };
+    static char yaml[16 * N];
+    static const struct {
+        const char *head, *unit, *why;
+        int times;
+    } rows[] = {
+        {"version: 1\noperations: ", "[", "line 2: nested deeper than 16 levels", N},
+        {"version: 1\noperations: ", "{a: ", "line 2: nested deeper than 16 levels", N},
+        {"version: 1\noperations:\n", "- &a x\n", "line 103: more than 100 anchors", N},
+        {"version: 1\noperations:\n- {op: prune, pattern: a, granularity: layer, layer_ids: &a [0",
+         ", 0", "(prune): layer_ids: more than 1048576 ids in all", (1 << 20) / 2},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct mxc_surgery *s = NULL;
+        struct mxc_err err = {.message = ""};
+        size_t n = (size_t)snprintf(yaml, sizeof yaml, "%s", rows[i].head);
+        for (int k = 0; k < rows[i].times; k++)
+            n += (size_t)snprintf(yaml + n, sizeof yaml - n, "%s", rows[i].unit);
+        if (strchr(rows[i].head, '&')) /* the same ids again */
+            (void)snprintf(yaml + n, sizeof yaml - n,
+                           "]}\n- {op: prune, pattern: a, granularity: "
+                           "layer, layer_ids: *a}\n");
+        assert_int_equal(parse(yaml, &s, &err), MXC_E_LIMIT);
+        if (!strstr(err.message, rows[i].why))
+            fail_msg("row %zu: \"%s\"", i, err.message);
+    }
+}
+
 static void no_file(void **state) {
     (void)state;
     struct mxc_surgery *s = NULL;
@@ -193,6 +226,7 @@ static void allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(well_formed), cmocka_unit_test(refused),
-                                       cmocka_unit_test(no_file), cmocka_unit_test(allocations)};
+                                       cmocka_unit_test(hostile), cmocka_unit_test(no_file),
+                                       cmocka_unit_test(allocations)};
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

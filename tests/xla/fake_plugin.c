@@ -290,7 +290,7 @@ static struct pjrt_error *DebugString(struct pjrt_description_text_args *a) {
 static struct pjrt_error *MemoryStats(struct pjrt_device_memory_args *a) {
     ENTER(FAKE_MEMORY_STATS, pjrt_device_memory_args, peak_allocated_set);
     a->in_use = 1000;
-    a->limit = 1 << 30;
+    a->limit = state.memory;
     a->limit_set = true;
     return NULL;
 }
@@ -686,6 +686,7 @@ void fake_plugin_reset(void) {
     state = (struct fake_plugin){.minor = 115,
                                  .platform = "cpu",
                                  .n_devices = 4,
+                                 .memory = 1 << 30,
                                  .fail_call = -1,
                                  .fail_code = PJRT_INVALID_ARGUMENT,
                                  .lose_after = lose ? strtoull(lose, NULL, 10) : 0};

@@ -46,6 +46,7 @@ struct fake_plugin {
     bool no_execute;    /* the table has no Execute */
     const char *platform;
     int n_devices;       /* when the client's options do not say */
+    int64_t memory;      /* limit of a device */
     bool no_cpu_option;  /* refuses cpu_device_count */
     bool no_gpu_option;  /* refuses visible_devices */
     bool no_scheduler;   /* refuses the flag xla_cpu_scheduler_type */

@@ -4,7 +4,6 @@
  * takes most of the time, so a sample is run unless all is asked for (real_plugin.h); MXC_XLA_ONLY
  * names one folder. */
 #define _GNU_SOURCE
-#include "backend/runner.h"
 #include "golden/checkpoint.h"
 #include "xla/real_plugin.h"
 
@@ -82,45 +81,6 @@ static void close_plan(struct runner *r) {
 
 /* ---- decoders */
 
-static double worst_logit(const struct golden_case *g, const float *logits, size_t vocab) {
-    double difference = 0, largest = 0;
-    for (int32_t r = 0; r < g->n_rows; r++)
-        for (size_t i = 0; i < vocab; i++) {
-            double want = (double)g->logits[(size_t)r * vocab + i];
-            double have = (double)logits[(size_t)g->rows[r] * vocab + i];
-            if (!(fabs(have - want) <= difference))
-                difference = fabs(have - want);
-            largest = fmax(largest, fabs(want));
-        }
-    return difference / largest;
-}
-
-/* The prompt in one step, then greedy tokens one by one. */
-static double check_case(struct runner *r, const struct golden_case *g) {
-    struct sequence s;
-    size_t vocab = (size_t)r->graph->vocab;
-    float *logits = calloc((size_t)g->n_ids * vocab, sizeof *logits);
-    assert_non_null(logits);
-    sequence_open(r, &s, g->n_ids + g->n_greedy);
-    s.rope_length = g->n_ids;
-    struct feed feed = {&s, g->ids, g->n_ids, logits};
-    runner_step(r, &feed, 1, NULL, NULL);
-    double worst = worst_logit(g, logits, vocab);
-    const float *last = logits + (size_t)(g->n_ids - 1) * vocab;
-    for (int32_t i = 0; i < g->n_greedy; i++) {
-        int32_t best = 0;
-        for (int32_t k = 1; k < (int32_t)vocab; k++)
-            best = last[k] > last[best] ? k : best;
-        assert_int_equal(best, g->greedy[i]);
-        feed = (struct feed){&s, &best, 1, logits};
-        runner_step(r, &feed, 1, NULL, NULL);
-        last = logits;
-    }
-    sequence_close(&s);
-    free(logits);
-    return worst;
-}
-
 static void check_decoder(struct runner *r, const char *name) {
     struct checkpoint c;
     double worst = 0;
@@ -129,7 +89,7 @@ static void check_decoder(struct runner *r, const char *name) {
     for (int32_t i = 0; i < checkpoint_cases(&c); i++) {
         struct golden_case g;
         checkpoint_case(&c, i, &g);
-        worst = fmax(worst, check_case(r, &g));
+        worst = fmax(worst, golden_case_run(r, &g));
         golden_case_fini(&g);
     }
     print_message("%-32s logits %.1e  %s\n", name, worst, r->ops->plan_describe(r->plan));
@@ -140,59 +100,21 @@ static void check_decoder(struct runner *r, const char *name) {
 
 /* ---- encoders */
 
-/* Hidden rows of one text, every row seeing all of it. */
-static double check_text(struct runner *r, const struct checkpoint *c, const json_t *item) {
-    int32_t ids[MAX_TOKENS], positions[MAX_TOKENS], ends[MAX_TOKENS], blocks[N_BLOCKS], n = 0;
-    const json_t *list = json_object_get(item, "ids");
-    size_t width = (size_t)c->graph->hidden;
-    char name[128];
-    const float *want = NULL;
-    struct mxc_err err;
-    for (n = 0; n < (int32_t)json_array_size(list); n++) {
-        assert_true(n < MAX_TOKENS);
-        ids[n] = (int32_t)json_integer_value(json_array_get(list, (size_t)n));
-        positions[n] = n;
-        ends[n] = (int32_t)json_array_size(list);
-    }
-    (void)snprintf(name, sizeof name, "%s.hidden",
-                   json_string_value(json_object_get(item, "name")));
-    for (size_t i = 0; i < c->tensors->n_tensors; i++)
-        if (!strcmp(c->tensors->tensors[i].name, name))
-            want = (const float *)(const void *)c->tensors->tensors[i].data;
-    assert_non_null(want);
-    for (int32_t i = 0; i < N_BLOCKS; i++)
-        blocks[i] = i;
-    struct mxc_span span = {.n_rows = n, .rope_length = n, .adapter = -1};
-    span.blocks[MXC_KV_FULL] = blocks;
-    span.n_blocks[MXC_KV_FULL] = N_BLOCKS;
-    const struct mxc_step step = {.n_rows = n,
-                                  .tokens = ids,
-                                  .positions = positions,
-                                  .n_axes = 1,
-                                  .row_end = ends,
-                                  .n_spans = 1,
-                                  .spans = &span,
-                                  .n_out = n,
-                                  .out_row = positions};
-    float *have = calloc((size_t)n * width, sizeof *have);
-    assert_non_null(have);
-    need(r->ops->run(r->plan, r->state, &step, &(struct mxc_out){.logits = have}, &err), &err);
-    double worst = relative_difference(have, want, (size_t)n * width);
-    free(have);
-    return worst;
-}
-
 static void check_encoder(struct runner *r, const char *name) {
     struct checkpoint c;
     double worst = 0;
-    size_t i;
-    const json_t *item;
+    struct golden_text texts[GOLDEN_MAX_TEXTS];
     checkpoint_open(&c, name);
     assert_true(c.graph->hidden_out && c.graph->both_ways);
     open_plan(r, &c);
-    json_array_foreach(json_object_get(c.golden, "cases"), i, item) {
-        if (!json_object_get(item, "texts"))
-            worst = fmax(worst, check_text(r, &c, item));
+    for (int32_t i = 0, n = checkpoint_texts(&c, texts); i < n; i++) {
+        const struct golden_text *t = &texts[i];
+        size_t numbers = (size_t)t->n * (size_t)c.graph->hidden;
+        float *have = calloc(numbers, sizeof *have);
+        assert_non_null(have);
+        golden_texts_run(r, &t, 1, have, NULL, NULL);
+        worst = fmax(worst, relative_difference(have, t->hidden, numbers));
+        free(have);
     }
     print_message("%-32s hidden %.1e  %s\n", name, worst, r->ops->plan_describe(r->plan));
     close_plan(r);

@@ -196,114 +196,41 @@ static void test_module_faults(void **state) {
 
 /* ---- runs */
 
-struct stage {
-    const struct mxc_backend_ops *ops;
-    struct mxc_backend *backend;
-    struct mxc_plan *plan;
-};
-
-static bool backend_open(struct stage *s) {
+static bool backend_open(struct tower_stage *s) {
     struct mxc_err err;
     struct mxc_backend_options options = {.n_threads = 2};
     options.xla.plugin = mxc_real_plugin();
     options.xla.cache_dir = mxc_real_cache();
     if (!options.xla.plugin)
         return false;
-    *s = (struct stage){.plan = NULL};
+    *s = (struct tower_stage){.plan = NULL};
     need(mxc_backend_find("xla", &s->ops, &err), &err);
     need(s->ops->open(&options, &s->backend, &err), &err);
     return true;
 }
 
-static void plan_open(struct stage *s, const struct mini *m) {
+static void plan_open(struct tower_stage *s, const struct mini *m) {
     struct mxc_err err;
     const struct mxc_plan_options options = {.precision = MXC_PRECISION_EXACT};
     need(s->ops->compile(s->backend, m->graph, m->weights, &options, &s->plan, &err), &err);
 }
 
-static void plan_close(struct stage *s) {
+static void plan_close(struct tower_stage *s) {
     s->ops->plan_free(s->plan);
     s->plan = NULL;
 }
 
-/* Features of a run with steps of `budget`, the caller's to free; counts steps. */
-static float *run(const struct stage *s, const struct mini *m, const struct mxc_tower_input *input,
-                  uint64_t budget, int *steps) {
-    struct mxc_tower *tower = NULL;
-    struct mxc_err err;
-    bool done = false;
-    int32_t rows;
-    need(s->ops->tower_new(s->plan, input, &tower, &err), &err);
-    for (*steps = 0; !done; ++*steps)
-        need(s->ops->tower_step(tower, budget, &done, &err), &err);
-    need(s->ops->tower_step(tower, budget, &done, &err), &err); /* once more: nothing to do */
-    assert_true(done);
-    const float *out = s->ops->tower_output(tower, &rows);
-    assert_int_equal(rows, tower_rows(m, input, m->graph->logits));
-    size_t n = (size_t)rows * (size_t)m->graph->vocab;
-    float *copy = calloc(n, sizeof *copy);
-    assert_non_null(copy);
-    memcpy(copy, out, n * sizeof *copy);
-    s->ops->tower_free(tower);
-    return copy;
-}
-
-static double difference(const float *have, const double *want, size_t n) {
-    double worst = 0, largest = 0;
-    for (size_t i = 0; i < n; i++) {
-        double d = fabs((double)have[i] - want[i]);
-        if (!(d <= worst))
-            worst = d;
-        largest = fmax(largest, fabs(want[i]));
-    }
-    return worst / largest;
-}
-
-struct watch {
-    double **want;
-    double worst;
-    int32_t seen, last;
-};
-
-static void watch_value(void *user, const struct mxc_graph *graph, int32_t value, const float *data,
-                        int32_t rows, int32_t width) {
-    struct watch *w = user;
-    assert_true(graph->values[value].name[0] && value > w->last);
-    w->worst = fmax(w->worst, difference(data, w->want[value], (size_t)rows * (size_t)width));
-    w->last = value;
-    w->seen++;
-}
-
-static double check_taps(const struct stage *s, const struct mini *m,
-                         const struct mxc_tower_input *input, double **want) {
-    struct watch watch = {.want = want, .last = -1};
-    struct mxc_tower *tower = NULL;
-    struct mxc_err err;
-    bool done = false;
-    int32_t named = 0;
-    need(s->ops->tower_new(s->plan, input, &tower, &err), &err);
-    need(s->ops->tower_tap(tower, watch_value, &watch, &err), &err);
-    while (!done)
-        need(s->ops->tower_step(tower, 1, &done, &err), &err);
-    s->ops->tower_free(tower);
-    for (int32_t v = 0; v < m->graph->n_values; v++)
-        named += m->graph->values[v].name[0] != 0;
-    assert_int_equal(watch.seen, named);
-    return watch.worst;
-}
-
 /* Whether matrices are integers on the device. */
-static bool check_numbers(struct stage *s, const struct mini *m,
+static bool check_numbers(struct tower_stage *s, const struct mini *m,
                           const struct mxc_tower_input *input, bool taps, double tolerance) {
     double **want = tower_reference(m, input);
     size_t n = (size_t)tower_rows(m, input, m->graph->logits) * (size_t)m->graph->vocab;
-    int steps;
     plan_open(s, m);
     bool integers = !strstr(s->ops->plan_describe(s->plan), "integers with scales x 0,");
-    float *have = run(s, m, input, UINT64_MAX, &steps);
-    double worst = difference(have, want[m->graph->logits], n);
-    double named = taps ? check_taps(s, m, input, want) : 0;
-    assert_int_equal(steps, 1);
+    float *have = tower_run(s, m, input, UINT64_MAX, NULL);
+    double worst = tower_difference(have, want[m->graph->logits], n), named = 0;
+    if (taps)
+        free(tower_run_watched(s, m, input, want, &named));
     if (!(worst <= tolerance && named <= tolerance))
         print_message("%d rows: %g, named values %g\n", input->n_rows[0], worst, named);
     assert_true(worst <= tolerance && named <= tolerance);
@@ -318,7 +245,7 @@ static void test_numbers(void **state) {
     static const uint32_t seeds[] = {1, 2, 3, 4};
     static const enum mxc_storage storages[] = {MXC_ST_F32, MXC_ST_BF16, MXC_ST_MLX_AFFINE};
     (void)state;
-    struct stage s;
+    struct tower_stage s;
     int quantised = 0;
     if (!backend_open(&s))
         skip();
@@ -338,23 +265,15 @@ static void test_numbers(void **state) {
     s.ops->close(s.backend);
 }
 
-/* Ranges that overlap, look back or forward, and are long. */
-static void odd_ranges(struct tower_feed *feed) {
-    int32_t n = feed->input.n_rows[0], *begin = feed->range[0], *end = begin + n;
-    for (int32_t r = 0; r < n; r++) {
-        begin[r] = r < 100 ? (r < 40 ? 3 : r - 37) : r < 150 ? (r % 2 ? 160 : 7) : 150;
-        end[r] = r < 100 ? r + 9 : r < 150 ? begin[r] + 1 + r % 30 : n - r % 3;
-    }
-}
-
-static void check_attend(struct stage *s, int32_t dim, bool interleaved, int32_t rows, bool odd) {
+static void check_attend(struct tower_stage *s, int32_t dim, bool interleaved, int32_t rows,
+                         bool odd) {
     struct mini m;
     struct tower_feed feed;
     uint32_t seed = 5;
     tower_attend(&m, 3, dim, interleaved);
     tower_feed(&feed, &m, 1, &rows, &seed);
     if (odd)
-        odd_ranges(&feed);
+        tower_odd_ranges(&feed);
     (void)check_numbers(s, &m, &feed.input, false, 4e-6);
     tower_feed_fini(&feed);
     mini_close(&m);
@@ -363,7 +282,7 @@ static void check_attend(struct stage *s, int32_t dim, bool interleaved, int32_t
 static void test_attend(void **state) {
     static const int32_t dims[] = {16, 72, 80, 128};
     (void)state;
-    struct stage s;
+    struct tower_stage s;
     if (!backend_open(&s))
         skip();
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
@@ -374,23 +293,21 @@ static void test_attend(void **state) {
 }
 
 /* A picture gives the same alone and packed with others, whatever the budget. */
-static void check_packed(struct stage *s, enum tower_model model) {
+static void check_packed(struct tower_stage *s, enum tower_model model) {
     enum { N = 3 };
     static const int32_t sizes[N] = {92, 360, 16};
     static const uint32_t seeds[N] = {11, 12, 13};
     struct mini m;
     struct tower_feed feed;
-    int steps, whole;
     tower_model(&m, model, MXC_ST_F32);
     plan_open(s, &m);
     tower_feed(&feed, &m, N, sizes, seeds);
-    float *together = run(s, &m, &feed.input, 1, &steps), *at = together;
+    float *together = tower_run(s, &m, &feed.input, 1, NULL), *at = together;
     tower_feed_fini(&feed);
     for (int i = 0; i < N; i++) {
         size_t n = (size_t)(sizes[i] / 4) * (size_t)m.graph->vocab;
         tower_feed(&feed, &m, 1, &sizes[i], &seeds[i]);
-        float *alone = run(s, &m, &feed.input, UINT64_MAX, &whole);
-        assert_int_equal(whole, 1);
+        float *alone = tower_run(s, &m, &feed.input, UINT64_MAX, NULL);
         for (size_t k = 0; k < n; k++)
             assert_true(fabsf(alone[k] - at[k]) <= 1e-4f);
         at += n;
@@ -404,7 +321,7 @@ static void check_packed(struct stage *s, enum tower_model model) {
 
 static void test_packed(void **state) {
     (void)state;
-    struct stage s;
+    struct tower_stage s;
     if (!backend_open(&s))
         skip();
     for (enum tower_model model = 0; model < TOWER_N_MODELS; model++)
@@ -412,7 +329,7 @@ static void test_packed(void **state) {
     s.ops->close(s.backend);
 }
 
-static struct mxc_xla_counters counters(const struct stage *s) {
+static struct mxc_xla_counters counters(const struct tower_stage *s) {
     struct mxc_xla_counters n = {0};
 #ifdef MLXCEL_XLA_DEVICE_RUNTIME
     mxc_xla_client_counters(s->backend->client, &n);
@@ -428,7 +345,7 @@ static void test_layers(void **state) {
     static const int32_t rows = 20;
     static const uint32_t seed = 3;
     (void)state;
-    struct stage s;
+    struct tower_stage s;
     struct mini m;
     struct mxc_graph *g = NULL;
     struct tower_feed feed;
@@ -454,8 +371,8 @@ static void test_layers(void **state) {
     tower_feed(&feed, &m, 1, &rows, &seed);
     plan_open(&s, &m);
     before = counters(&s);
-    free(run(&s, &m, &feed.input, 1, &steps));
-    free(run(&s, &m, &feed.input, 1, &steps));
+    free(tower_run(&s, &m, &feed.input, 1, &steps));
+    free(tower_run(&s, &m, &feed.input, 1, &steps));
     after = counters(&s);
     assert_int_equal(steps, LAYERS + 2);
     assert_int_equal(after.executions - before.executions, 2 * (LAYERS + 2));
@@ -467,44 +384,15 @@ static void test_layers(void **state) {
     s.ops->close(s.backend);
 }
 
-/* Two runs of one plan, step by step in turns, and a third that is given up. */
 static void test_turns(void **state) {
-    static const int32_t sizes[3] = {92, 360, 16};
-    static const uint32_t seeds[3] = {11, 12, 13};
     (void)state;
-    struct stage s;
+    struct tower_stage s;
     struct mini m;
-    struct tower_feed feeds[3];
-    struct mxc_tower *towers[3];
-    struct mxc_err err;
-    float *want[3];
-    bool done[3] = {false, false, false};
-    int steps;
     if (!backend_open(&s))
         skip();
     tower_model(&m, TOWER_QWEN, MXC_ST_F32);
     plan_open(&s, &m);
-    for (int i = 0; i < 3; i++) {
-        tower_feed(&feeds[i], &m, 1, &sizes[i], &seeds[i]);
-        want[i] = run(&s, &m, &feeds[i].input, UINT64_MAX, &steps);
-        need(s.ops->tower_new(s.plan, &feeds[i].input, &towers[i], &err), &err);
-    }
-    need(s.ops->tower_step(towers[2], 1, &done[2], &err), &err);
-    s.ops->tower_free(towers[2]);
-    while (!done[0] || !done[1])
-        for (int i = 0; i < 2; i++)
-            need(s.ops->tower_step(towers[i], 1, &done[i], &err), &err);
-    for (int i = 0; i < 3; i++) {
-        int32_t rows;
-        if (i < 2) {
-            const float *have = s.ops->tower_output(towers[i], &rows);
-            assert_memory_equal(have, want[i],
-                                (size_t)rows * (size_t)m.graph->vocab * sizeof *have);
-            s.ops->tower_free(towers[i]);
-        }
-        free(want[i]);
-        tower_feed_fini(&feeds[i]);
-    }
+    tower_check_turns(&s, &m, 1);
     plan_close(&s);
     mini_close(&m);
     s.ops->close(s.backend);
@@ -514,12 +402,11 @@ static void test_errors(void **state) {
     static const int32_t rows = 16;
     static const uint32_t seed = 3;
     (void)state;
-    struct stage s;
+    struct tower_stage s;
     struct mini m;
     struct tower_feed feed;
     struct mxc_tower *tower = NULL;
     struct mxc_err err;
-    int steps;
     if (!backend_open(&s))
         skip();
     tower_model(&m, TOWER_QWEN, MXC_ST_F32);
@@ -532,7 +419,7 @@ static void test_errors(void **state) {
     assert_string_equal(err.message, "tower: range 0, row 3: [15, 17) is not within 16 rows");
     feed.range[0][3] = 0;
     feed.range[0][rows + 3] = 16;
-    free(run(&s, &m, &feed.input, UINT64_MAX, &steps));
+    free(tower_run(&s, &m, &feed.input, UINT64_MAX, NULL));
     /* every allocation of a run fails once; the plan lives on */
     enum mxc_code code = MXC_E_NOMEM;
     for (uint64_t n = 1; code; n++) {

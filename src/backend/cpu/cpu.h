@@ -38,9 +38,9 @@ struct mxc_backend {
 
 /* One matrix of a weight: an expert's, a head's, or the only one. */
 struct mxc_cpu_slice {
-    struct mxc_view view;
-    struct mxc_packed packed; /* data lies in plan->packed */
-    size_t offset;            /* there */
+    const struct mxc_view *view; /* in plan->views */
+    struct mxc_packed packed;    /* data lies in plan->packed */
+    size_t offset;               /* there */
 };
 
 /* One weight of the graph. */
@@ -122,8 +122,9 @@ struct mxc_cpu_tower_value {
 /* Towers: ops [op0, op1) that every tile of rows goes through before the next tile. Rows are those
  * of the slot. */
 struct mxc_cpu_segment {
-    int32_t op0, op1, slot, tile;
-    bool attend; /* one ATTEND: all rows at once */
+    int32_t op0, op1, slot;
+    int32_t tile, grain; /* most rows of a tile, and what they are a multiple of */
+    bool attend;         /* one ATTEND: all rows at once */
 };
 
 struct mxc_cpu_program {
@@ -231,8 +232,8 @@ struct mxc_plan {
     struct mxc_cpu_weight *weights; /* [graph->n_weights] */
     struct mxc_cpu_slice *slices;
     size_t n_slices;
+    struct mxc_view *views;   /* [n_slices] */
     struct mxc_tensor *flats; /* tensors that are seen under another shape */
-    size_t n_flats;
     uint8_t *packed;
     size_t packed_bytes;
     float *vectors;
@@ -416,10 +417,8 @@ bool mxc_cpu_tower_place(const struct mxc_cpu_program *program, const struct mxc
 enum mxc_code mxc_cpu_step_begin(struct mxc_plan *plan, const struct mxc_state *state,
                                  const struct mxc_step *step, const struct mxc_out *out,
                                  struct mxc_err *err) MXC_MUST;
-/* Keys [*begin, *end) that a row of a span sees. */
-void mxc_cpu_row_keys(const struct mxc_step *step, const struct mxc_span *span, int32_t row,
-                      int32_t window, int32_t *begin, int32_t *end);
-/* The same by class; a row with an empty range of the CROSS store sees all of it. */
+/* Keys [*begin, *end) that a row of a span sees; a row with an empty range of the CROSS store sees
+ * all of it. */
 void mxc_cpu_class_keys(const struct mxc_cpu_class *class_, const struct mxc_step *step,
                         const struct mxc_span *span, int32_t row, int32_t *begin, int32_t *end);
 
@@ -465,10 +464,6 @@ int32_t mxc_cpu_turn(const struct mxc_cpu_worker *worker, int32_t m, int32_t n_u
 void mxc_cpu_op_heads(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
 void mxc_cpu_op_moe(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
 void mxc_cpu_op_attention(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
-/* The step's splice at a row, or NULL. */
-const float *mxc_cpu_find_splice(const struct mxc_step *step, int32_t row);
-/* Tokens of the CROSS store that a row sees; false: none, its range is empty. */
-bool mxc_cpu_cross_keys(const struct mxc_step *step, int32_t row, int32_t *begin, int32_t *end);
 void mxc_cpu_op_lookup(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
 void mxc_cpu_op_gather(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);
 void mxc_cpu_op_mean_rows(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op);

@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const layouts[MXC_N_LAYOUTS] = {"F32", "F16", "BF16", "I4", "I8", "N4"};
+static const char *const layouts[MXC_N_LAYOUTS] = {"F32", "F16", "BF16", "I4",
+                                                   "I8",  "N4",  "I6",   "K6"};
 static const char *const kernels[MXC_N_LAYOUTS] = {"matmul_f32", "matmul_f16", "matmul_bf16",
-                                                   "matmul_i4",  "matmul_i8",  "matmul_n4"};
+                                                   "matmul_i4",  "matmul_i8",  "matmul_n4",
+                                                   "matmul_i6",  "matmul_k6"};
 
 static void append(char *text, size_t size, const char *fmt, ...) MXC_PRINTF(3, 4);
 static void append(char *text, size_t size, const char *fmt, ...) {
@@ -85,17 +87,17 @@ bool mxc_cpu_plan_matrix(const struct mxc_plan *plan, int32_t index, struct mxc_
         return false;
     const struct mxc_cpu_weight *w = &plan->weights[i];
     const struct mxc_packed *p = &w->slices->packed;
-    *out =
-        (struct mxc_plan_matrix){.name = plan->graph->weights[i].name,
-                                 .storage = mxc_storage_info(w->slices->view.tensor->storage)->name,
-                                 .kernel = kernels[p->layout],
-                                 .rows = p->n,
-                                 .columns = p->k,
-                                 .slices = w->n_slices,
-                                 .used = w->n_slices,
-                                 .bits = p->layout == MXC_LAYOUT_BF16 ? 16
-                                         : p->group                   ? 8
-                                                                      : 32};
+    *out = (struct mxc_plan_matrix){.name = plan->graph->weights[i].name,
+                                    .storage =
+                                        mxc_storage_info(w->slices->view->tensor->storage)->name,
+                                    .kernel = kernels[p->layout],
+                                    .rows = p->n,
+                                    .columns = p->k,
+                                    .slices = w->n_slices,
+                                    .used = w->n_slices,
+                                    .bits = p->layout == MXC_LAYOUT_BF16 ? 16
+                                            : p->group                   ? 8
+                                                                         : 32};
     for (int32_t s = 0; s < w->n_slices; s++)
         out->bytes += mxc_packed_bytes(&w->slices[s].packed);
     append(out->layout, sizeof out->layout, "%s", layouts[p->layout]);

@@ -5,27 +5,17 @@
  * and sin, as the reference does. */
 #include "backend/cpu/cpu.h"
 
+#include "backend/check.h"
+
 #include <math.h>
 #include <string.h>
 
 enum { DROP_EVERY = 64 };
 
-const float *mxc_cpu_find_splice(const struct mxc_step *step, int32_t row) {
-    int32_t low = 0, high = step->n_splices;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (step->splices[middle].row < row)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < step->n_splices && step->splices[low].row == row ? step->splices[low].embedding
-                                                                  : NULL;
-}
-
 void mxc_cpu_op_embed(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op) {
     const struct mxc_cpu_run *run = worker->run;
-    const struct mxc_tensor *table = run->plan->weights[op->node->weights[0]].slices[0].view.tensor;
+    const struct mxc_tensor *table =
+        run->plan->weights[op->node->weights[0]].slices[0].view->tensor;
     int32_t width = run->plan->graph->values[op->out].width, begin, end;
     float scale = op->node->u.embed.scale;
     size_t ld;
@@ -33,7 +23,7 @@ void mxc_cpu_op_embed(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op
     mxc_cpu_split(worker, run->step->n_rows, 1, &begin, &end);
     for (int32_t row = begin; row < end; row++) {
         float *y = out + (size_t)row * ld;
-        const float *spliced = mxc_cpu_find_splice(run->step, row);
+        const float *spliced = mxc_step_splice(run->step, row);
         if (spliced) {
             memcpy(y, spliced, (size_t)width * sizeof *y);
             continue;

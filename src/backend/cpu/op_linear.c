@@ -141,6 +141,23 @@ static void finish_columns(const struct job *job, float *out, size_t ld, int32_t
     }
 }
 
+/* Strips of part i, and what follows the LINEAR: as many strips at a time as stay in cache. */
+static void finished_strips(const struct job *job, int i, const struct mxc_packed *w,
+                            struct strips all, float *out, size_t ld, const float *residual) {
+    int32_t most = (int32_t)(job->worker->run->plan->glu_floats / ((size_t)job->m * MXC_STRIP));
+    for (int32_t s = all.begin; s < all.end; s += most) {
+        bool last = all.end - s <= most;
+        struct strips some = {.begin = s,
+                              .end = last ? all.end : s + most,
+                              .next =
+                                  last ? all.next : w->data + (size_t)(s + most) * w->strip_bytes};
+        size_t at = (size_t)(s - all.begin) * MXC_STRIP;
+        int32_t end = some.end * MXC_STRIP < w->n ? some.end * MXC_STRIP : w->n;
+        multiply(job, i, some, out + at, ld, residual ? residual + at : NULL);
+        finish_columns(job, out + at, ld, end - s * MXC_STRIP);
+    }
+}
+
 /* Strips counted over all parts. */
 static void part_strips(const struct job *job, struct strips all) {
     const struct mxc_plan *plan = job->worker->run->plan;
@@ -159,10 +176,11 @@ static void part_strips(const struct job *job, struct strips all) {
                            .next = left <= n ? all.next : NULL};
         if (s.begin < s.end) {
             size_t at = column + (size_t)s.begin * MXC_STRIP;
-            int32_t last = s.end * MXC_STRIP < w->n ? s.end * MXC_STRIP : w->n;
-            multiply(job, i, s, out + at, ld, residual ? residual + at : NULL);
+            const float *added = residual ? residual + at : NULL;
             if (op->after)
-                finish_columns(job, out + at, ld, last - s.begin * MXC_STRIP);
+                finished_strips(job, i, w, s, out + at, ld, added);
+            else
+                multiply(job, i, s, out + at, ld, added);
         }
         first += n;
         column += (size_t)w->n;

@@ -6,6 +6,8 @@
  * Invariant: workers write disjoint parts; a row's result never depends on how rows are split. */
 #include "backend/cpu/cpu.h"
 
+#include "backend/check.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -47,7 +49,7 @@ static void position_row(const struct row_job *job) {
     const struct mxc_node *node = job->op->node;
     int32_t at = job->op->rows_out ? run->step->out_row[job->row] : job->row;
     int32_t position = node->u.position.fixed ? 0 : run->step->positions[at];
-    mxc_tensor_row(run->plan->weights[node->weights[0]].slices[0].view.tensor,
+    mxc_tensor_row(run->plan->weights[node->weights[0]].slices[0].view->tensor,
                    position + node->u.position.offset, job->y);
     run->plan->kernels->add(job->y, job->x, job->y, job->width);
 }
@@ -68,14 +70,14 @@ static void tanh_scale(const struct row_job *job, int32_t c0, int32_t n) {
 
 static void row_mask(const struct row_job *job, int32_t c0, int32_t n) {
     int32_t begin, end;
-    if (mxc_cpu_cross_keys(job->run->step, step_row(job), &begin, &end))
+    if (mxc_step_cross_range(job->run->step, step_row(job), &begin, &end))
         memcpy(job->y + c0, job->x + c0, (size_t)n * sizeof *job->y);
     else
         memset(job->y + c0, 0, (size_t)n * sizeof *job->y);
 }
 
 static void add_level(const struct row_job *job, int32_t c0, int32_t n) {
-    const float *splice = mxc_cpu_find_splice(job->run->step, step_row(job));
+    const float *splice = mxc_step_splice(job->run->step, step_row(job));
     if (!splice) {
         memcpy(job->y + c0, job->x + c0, (size_t)n * sizeof *job->y);
         return;

@@ -29,7 +29,7 @@ static float gate_of(const struct mxc_plan *plan, const struct mxc_node *node) {
 void mxc_cpu_op_lookup(struct mxc_cpu_worker *worker, const struct mxc_cpu_op *op) {
     const struct mxc_cpu_run *run = worker->run;
     const struct mxc_plan *plan = run->plan;
-    const struct mxc_tensor *table = plan->weights[op->node->weights[0]].slices[0].view.tensor;
+    const struct mxc_tensor *table = plan->weights[op->node->weights[0]].slices[0].view->tensor;
     int32_t i = op->node->u.lookup.index, n = plan->graph->values[op->out].width, begin, end;
     const int32_t *index = run->tower->input.index[i];
     const float *factor = plan->graph->indices[i].weighted ? run->tower->input.factor[i] : NULL;

@@ -8,6 +8,7 @@
  * readers when the last is done. So memory peaks at the packed size plus some units. */
 #include "backend/cpu/cpu.h"
 
+#include "backend/weight_view.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -50,7 +51,7 @@ struct packer {
 
 static int compare(const void *left, const void *right) {
     const struct matrix *a = left, *b = right;
-    const uint8_t *p = a->slice->view.tensor->data, *q = b->slice->view.tensor->data;
+    const uint8_t *p = a->slice->view->tensor->data, *q = b->slice->view->tensor->data;
     if (p != q)
         return (uintptr_t)p < (uintptr_t)q ? -1 : 1;
     if (a->row0 != b->row0)
@@ -59,7 +60,7 @@ static int compare(const void *left, const void *right) {
 }
 
 static void add_matrix(struct packer *p, struct mxc_cpu_slice *slice, bool exact) {
-    const struct mxc_view *v = &slice->view;
+    const struct mxc_view *v = slice->view;
     int64_t n = v->transposed ? v->k : (v->n - 1) * v->row_step + 1;
     p->matrices[p->n_matrices++] = (struct matrix){slice, v->row0, v->row0 + n, exact, true};
 }
@@ -74,7 +75,7 @@ static void order_matrices(struct packer *p) {
     int64_t end = 0;
     for (int32_t i = 0; i < p->n_matrices; i++) {
         struct matrix *m = &p->matrices[i], *before = i ? m - 1 : NULL;
-        if (!before || before->slice->view.tensor->data != m->slice->view.tensor->data)
+        if (!before || before->slice->view->tensor->data != m->slice->view->tensor->data)
             end = 0;
         if (end > m->row0)
             m->alone = before->alone = false;
@@ -92,7 +93,7 @@ static enum mxc_code start(struct packer *p, struct mxc_err *err) {
     for (int32_t i = 0; i < plan->graph->n_weights; i++)
         for (int32_t s = 0; plan->weights[i].multiplied && s < plan->weights[i].n_slices; s++) {
             struct mxc_cpu_slice *slice = &plan->weights[i].slices[s];
-            size_t bytes = mxc_pack_scratch_bytes(&slice->view, &slice->packed);
+            size_t bytes = mxc_pack_scratch_bytes(slice->view, &slice->packed);
             int32_t strips = mxc_packed_strips(&slice->packed), most = unit_strips(&slice->packed);
             bytes = (bytes + 4095) / 4096 * 4096;
             p->scratch_bytes = bytes > p->scratch_bytes ? bytes : p->scratch_bytes;
@@ -118,11 +119,11 @@ static void forms_worker(void *arg, int worker, int n_workers) {
         if (i >= p->last || atomic_load(&p->failed))
             return;
         struct mxc_cpu_slice *slice = p->matrices[i].slice;
-        if (mxc_pack_form(&slice->view, p->matrices[i].exact, &slice->packed, &p->errs[worker]))
+        if (mxc_pack_form(slice->view, p->matrices[i].exact, &slice->packed, &p->errs[worker]))
             atomic_store(&p->failed, true);
         slice->packed.data = p->plan->packed + slice->offset;
         if (slice->packed.unit != 1) /* scales were looked at */
-            mxc_tensor_drop(slice->view.tensor, p->matrices[i].row0, p->matrices[i].row1);
+            mxc_tensor_drop(slice->view->tensor, p->matrices[i].row0, p->matrices[i].row1);
     }
 }
 
@@ -153,22 +154,22 @@ static void pack_worker(void *arg, int worker, int n_workers) {
         const struct unit *u = &p->units[i];
         const struct matrix *m = &p->matrices[u->matrix];
         struct mxc_packed *packed = &m->slice->packed;
-        mxc_pack_strips(&m->slice->view, packed, u->strip0, u->strip1, scratch);
+        mxc_pack_strips(m->slice->view, packed, u->strip0, u->strip1, scratch);
         int64_t r0 = (int64_t)u->strip0 * MXC_STRIP, r1 = (int64_t)u->strip1 * MXC_STRIP;
         if (m->alone)
-            mxc_view_drop(&m->slice->view, r0, r1 < packed->n ? r1 : packed->n);
+            mxc_view_drop(m->slice->view, r0, r1 < packed->n ? r1 : packed->n);
     }
 }
 
 /* Matrix i is packed: no later one needs its tensor before the next one's first row. */
 static void drop_behind(struct packer *p, int32_t i) {
-    const struct mxc_tensor *t = p->matrices[i].slice->view.tensor;
+    const struct mxc_tensor *t = p->matrices[i].slice->view->tensor;
     const struct matrix *next = i + 1 < p->n_matrices ? &p->matrices[i + 1] : NULL;
     if (!p->dropping || p->dropping->data != t->data)
         p->dropped = p->matrices[i].row0;
     p->dropping = t;
     int64_t end =
-        next && next->slice->view.tensor->data == t->data ? next->row0 : mxc_tensor_rows(t);
+        next && next->slice->view->tensor->data == t->data ? next->row0 : mxc_tensor_rows(t);
     if (p->matrices[i].alone && p->dropped == p->matrices[i].row0 && end == p->matrices[i].row1)
         p->dropped = end; /* its units have dropped their rows */
     mxc_tensor_drop(t, p->dropped, end);
@@ -204,7 +205,7 @@ static enum mxc_code pack_window(struct packer *p, int32_t *matrix, struct mxc_e
     for (; end < p->n_matrices && window < WINDOW_BYTES; end++) {
         const struct mxc_cpu_slice *slice = p->matrices[end].slice;
         int32_t strips = mxc_packed_strips(&slice->packed), most = unit_strips(&slice->packed);
-        window += mxc_view_bytes(&slice->view);
+        window += mxc_view_bytes(slice->view);
         for (int32_t s = 0; s < strips; s += most)
             p->units[p->n_units++] = (struct unit){end, s, strips - s > most ? s + most : strips};
     }
@@ -217,33 +218,6 @@ static enum mxc_code pack_window(struct packer *p, int32_t *matrix, struct mxc_e
 
 /* ---- vectors */
 
-/* Number i of a tensor, whose row that is in is kept in `row`. */
-static float number_at(const struct mxc_tensor *tensor, int64_t i, float *row, int64_t *have) {
-    int64_t columns = mxc_tensor_columns(tensor);
-    if (*have != i / columns) {
-        *have = i / columns;
-        mxc_tensor_row(tensor, *have, row);
-    }
-    return row[i % columns];
-}
-
-static void decode_vector(const struct mxc_weight *weight, const struct mxc_cpu_weight *w,
-                          float *row) {
-    const struct mxc_weight_view *v = &weight->view;
-    int64_t slices = weight->n_dims > 1 ? weight->shape[0] : 1, have = -1;
-    int64_t n = weight->shape[weight->n_dims - 1];
-    int64_t step = v->n_dims ? v->row_step : 1; /* flat: 1 */
-    int64_t stride = v->n_dims && !v->flat ? v->stride : w->n_slices > 1 ? 0 : n;
-    for (int64_t s = 0; s < slices; s++) {
-        float *out = w->vector + s * n;
-        if (w->n_slices > 1)
-            have = -1;
-        for (int64_t i = 0; i < n; i++)
-            out[i] = number_at(w->slices[w->n_slices > 1 ? s : 0].view.tensor,
-                               v->row0 + s * stride + i * step, row, &have);
-    }
-}
-
 static int64_t whole_strips(int64_t n) {
     return (n + MXC_STRIP - 1) / MXC_STRIP * MXC_STRIP;
 }
@@ -254,7 +228,7 @@ static enum mxc_code decode_vectors(struct mxc_plan *plan, struct mxc_err *err) 
     for (int32_t i = 0; i < plan->graph->n_weights; i++) {
         const struct mxc_cpu_weight *w = &plan->weights[i];
         for (int32_t s = 0; plan->graph->weights[i].role == MXC_W_VECTOR && s < w->n_slices; s++) {
-            int64_t columns = mxc_tensor_columns(w->slices[s].view.tensor);
+            int64_t columns = mxc_tensor_columns(w->slices[s].view->tensor);
             most = columns > most ? columns : most;
         }
     }
@@ -267,7 +241,7 @@ static enum mxc_code decode_vectors(struct mxc_plan *plan, struct mxc_err *err) 
         if (weight->role == MXC_W_VECTOR) {
             w->vector = next;
             next += whole_strips(weight->n_dims > 1 ? weight->shape[0] * n : n);
-            decode_vector(weight, w, row);
+            mxc_weight_vector(weight, w->slices->view, w->vector, row);
         }
         if (w->columns) {
             w->norms = next;
@@ -312,7 +286,7 @@ static void norm_worker(void *arg, int worker, int n_workers) {
 
 static enum mxc_code column_norms(struct mxc_plan *plan, struct mxc_cpu_weight *w,
                                   struct mxc_err *err) {
-    struct norm_job job = {.view = &w->slices[0].view};
+    struct norm_job job = {.view = w->slices[0].view};
     size_t k = (size_t)job.view->k;
     enum mxc_code code = MXC_OK;
     job.rows_ld = k + mxc_view_scratch(job.view);

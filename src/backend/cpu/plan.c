@@ -4,6 +4,7 @@
  * touched here, so that the first step meets no page faults; KV pages are not. */
 #include "backend/cpu/cpu.h"
 
+#include "backend/check.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -273,29 +274,6 @@ static enum mxc_code allocate(struct mxc_plan *plan, struct mxc_err *err) {
 
 /* ---- compile and estimate */
 
-static enum mxc_code check_options(const struct mxc_graph *graph,
-                                   const struct mxc_plan_options *options, struct mxc_err *err) {
-    enum { MOST = 1 << 20 };
-    if (options->precision < MXC_PRECISION_AUTO || options->precision > MXC_PRECISION_FAST)
-        return mxc_err_set(err, MXC_E_ARG, "precision: %d is unknown", (int)options->precision);
-    if (graph->input != MXC_NONE)
-        return MXC_OK; /* a tower's rows come with each run */
-    if (options->max_rows < 1 || options->max_rows > MOST)
-        return mxc_err_set(err, MXC_E_ARG, "max_rows: %d is not in [1, %d]", options->max_rows,
-                           MOST);
-    if (options->max_out < 0 || options->max_out > options->max_rows)
-        return mxc_err_set(err, MXC_E_ARG, "max_out: %d is not in [0, max_rows %d]",
-                           options->max_out, options->max_rows);
-    if (options->max_spans < 1 || options->max_spans > options->max_rows)
-        return mxc_err_set(err, MXC_E_ARG, "max_spans: %d is not in [1, max_rows %d]",
-                           options->max_spans, options->max_rows);
-    if (graph->logits < 0 || graph->logits >= graph->n_values ||
-        graph->values[graph->logits].rows.kind != MXC_ROWS_R)
-        return mxc_err_set(err, MXC_E_UNSUPPORTED,
-                           "cpu: a graph whose result is not logits of the output rows");
-    return MXC_OK;
-}
-
 /* Everything but memory. */
 static enum mxc_code prepare_plan(struct mxc_plan *plan, const struct mxc_weights *weights,
                                   const struct mxc_plan_options *options, struct mxc_err *err) {
@@ -329,7 +307,7 @@ enum mxc_code mxc_cpu_compile(struct mxc_backend *backend, const struct mxc_grap
                               const struct mxc_weights *weights,
                               const struct mxc_plan_options *options, struct mxc_plan **out,
                               struct mxc_err *err) {
-    enum mxc_code code = check_options(graph, options, err);
+    enum mxc_code code = mxc_plan_options_check(options, graph, err);
     if (code)
         return code;
     struct mxc_plan *plan = new_plan(backend, graph, options);
@@ -350,7 +328,7 @@ enum mxc_code mxc_cpu_estimate(struct mxc_backend *backend, const struct mxc_gra
                                const struct mxc_weights *weights,
                                const struct mxc_plan_options *options,
                                struct mxc_plan_memory *memory, struct mxc_err *err) {
-    enum mxc_code code = check_options(graph, options, err);
+    enum mxc_code code = mxc_plan_options_check(options, graph, err);
     if (code)
         return code;
     struct mxc_plan *plan = new_plan(backend, graph, options);
@@ -376,6 +354,7 @@ void mxc_cpu_plan_free(struct mxc_plan *plan) {
     mxc_mem_free(plan->tables);
     mxc_mem_free(plan->weights);
     mxc_mem_free(plan->slices);
+    mxc_mem_free(plan->views);
     mxc_mem_free(plan->flats);
     mxc_mem_free(plan->attentions);
     mxc_mem_free(plan->classes);

@@ -4,11 +4,10 @@
  * Memory is zeroed and touched by use only. */
 #include "backend/cpu/cpu.h"
 
+#include "backend/check.h"
 #include "base/mem.h"
 
 #include <string.h>
-
-static const char *const kind_names[MXC_N_KV_KINDS] = {"full", "window", "latent", "cross"};
 
 enum mxc_code mxc_cpu_state_new(struct mxc_plan *plan, const int32_t n_blocks[MXC_N_KV_KINDS],
                                 struct mxc_state **out, struct mxc_err *err) {
@@ -22,7 +21,7 @@ enum mxc_code mxc_cpu_state_new(struct mxc_plan *plan, const int32_t n_blocks[MX
             continue;
         if (n_blocks[k] < 1) {
             code = mxc_err_set(err, MXC_E_ARG, "KV kind %s needs at least one block, not %d",
-                               kind_names[k], n_blocks[k]);
+                               mxc_kv_kind_name((enum mxc_kv_kind)k), n_blocks[k]);
             goto out;
         }
         size_t bytes;
@@ -75,12 +74,9 @@ static uint8_t *block_pages(const struct mxc_state *state, enum mxc_kv_kind kind
     return mxc_cpu_state_pages(state, a, kind) + (size_t)block * a->block_bytes;
 }
 
-static bool block_exists(const struct mxc_state *state, enum mxc_kv_kind kind, int32_t block) {
-    return (unsigned)kind < MXC_N_KV_KINDS && block >= 0 && block < state->n_blocks[kind];
-}
-
 void mxc_cpu_state_copy(struct mxc_state *state, enum mxc_kv_kind kind, int32_t from, int32_t to) {
-    if (!block_exists(state, kind, from) || !block_exists(state, kind, to) || from == to)
+    if (mxc_kv_block_check(state->n_blocks, kind, from, NULL) ||
+        mxc_kv_block_check(state->n_blocks, kind, to, NULL) || from == to)
         return;
     for (int32_t i = 0; i < state->plan->n_attentions; i++) {
         size_t bytes;
@@ -88,16 +84,6 @@ void mxc_cpu_state_copy(struct mxc_state *state, enum mxc_kv_kind kind, int32_t 
         if (source)
             memcpy(block_pages(state, kind, i, to, &bytes), source, bytes);
     }
-}
-
-static enum mxc_code check_block(const struct mxc_state *state, enum mxc_kv_kind kind,
-                                 int32_t block, struct mxc_err *err) {
-    if ((unsigned)kind >= MXC_N_KV_KINDS)
-        return mxc_err_set(err, MXC_E_ARG, "KV kind %d is unknown", (int)kind);
-    if (!block_exists(state, kind, block))
-        return mxc_err_set(err, MXC_E_ARG, "KV block %d is not in [0, %d) of kind %s", block,
-                           state->n_blocks[kind], kind_names[kind]);
-    return MXC_OK;
 }
 
 /* ---- rows of a CROSS store */
@@ -138,25 +124,15 @@ static void put_worker(void *arg, int id, int n_workers) {
 enum mxc_code mxc_cpu_state_put(struct mxc_state *state, const int32_t *blocks, int32_t token0,
                                 int32_t n, const float *rows, size_t ld, struct mxc_err *err) {
     struct put put = {state, blocks, token0, n, rows, ld};
-    if (!state->plan->kv_block_bytes[MXC_KV_CROSS])
-        return mxc_err_set(err, MXC_E_ARG, "the model has no KV of kind cross");
-    if (token0 < 0 || n < 0 || token0 > INT32_MAX - n || (n && (!blocks || !rows)))
-        return mxc_err_set(err, MXC_E_ARG, "KV of kind cross: tokens %d + %d, or nothing to put",
-                           token0, n);
-    for (int32_t i = n ? token0 / MXC_KV_BLOCK : 0; n && i <= (token0 + n - 1) / MXC_KV_BLOCK;
-         i++) {
-        enum mxc_code code = check_block(state, MXC_KV_CROSS, blocks[i], err);
-        if (code)
-            return code;
-    }
-    if (n)
+    enum mxc_code code = mxc_kv_put_check(state->n_blocks, blocks, token0, n, rows, err);
+    if (!code && n)
         mxc_team_run(state->plan->backend->team, put_worker, &put);
-    return MXC_OK;
+    return code;
 }
 
 enum mxc_code mxc_cpu_state_export(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,
                                    void *bytes, struct mxc_err *err) {
-    enum mxc_code code = check_block(state, kind, block, err);
+    enum mxc_code code = mxc_kv_block_check(state->n_blocks, kind, block, err);
     uint8_t *to = bytes;
     for (int32_t i = 0; !code && i < state->plan->n_attentions; i++) {
         size_t n;
@@ -171,7 +147,7 @@ enum mxc_code mxc_cpu_state_export(struct mxc_state *state, enum mxc_kv_kind kin
 
 enum mxc_code mxc_cpu_state_import(struct mxc_state *state, enum mxc_kv_kind kind, int32_t block,
                                    const void *bytes, struct mxc_err *err) {
-    enum mxc_code code = check_block(state, kind, block, err);
+    enum mxc_code code = mxc_kv_block_check(state->n_blocks, kind, block, err);
     const uint8_t *from = bytes;
     for (int32_t i = 0; !code && i < state->plan->n_attentions; i++) {
         size_t n;

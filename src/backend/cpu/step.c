@@ -1,210 +1,40 @@
-/* Steps: what run does before the team starts. Every array of the step is checked against plan and
- * state (a wrong step is an error, never a stray read), block tables are copied with holes filled,
- * and each attention class gets its schedule: rows cut into tiles that see the same chunks of keys,
- * and how workers share them. The schedule never changes what a tile computes. */
+/* Steps: what run does before the team starts. A step is checked against plan and state (check.h),
+ * block tables are copied with holes filled, and each attention class gets its schedule: rows cut
+ * into tiles that see the same chunks of keys, and how workers share them. The schedule never
+ * changes what a tile computes. */
 #include "backend/cpu/cpu.h"
 
+#include "backend/check.h"
 #include "base/mem.h"
-
-#define BAD(err, ...) mxc_err_set(err, MXC_E_ARG, "step: " __VA_ARGS__)
-
-void mxc_cpu_row_keys(const struct mxc_step *step, const struct mxc_span *span, int32_t row,
-                      int32_t window, int32_t *begin, int32_t *end) {
-    int32_t next = span->context + (row - span->row0) + 1;
-    *begin = window && next > window ? next - window : 0;
-    *end = step->row_end ? step->row_end[row] : next;
-}
-
-bool mxc_cpu_cross_keys(const struct mxc_step *step, int32_t row, int32_t *begin, int32_t *end) {
-    if (!step->cross_range || step->cross_range[row] >= step->cross_range[step->n_rows + row])
-        return false;
-    *begin = step->cross_range[row];
-    *end = step->cross_range[step->n_rows + row];
-    return true;
-}
 
 void mxc_cpu_class_keys(const struct mxc_cpu_class *class, const struct mxc_step *step,
                         const struct mxc_span *span, int32_t row, int32_t *begin, int32_t *end) {
+    int32_t next = span->context + (row - span->row0) + 1;
     if (class->kind != MXC_KV_CROSS) {
-        mxc_cpu_row_keys(step, span, row, class->window, begin, end);
-    } else if (!mxc_cpu_cross_keys(step, row, begin, end)) {
+        *begin = class->window && next > class->window ? next - class->window : 0;
+        *end = step->row_end ? step->row_end[row] : next;
+    } else if (!mxc_step_cross_range(step, row, begin, end)) {
         *begin = 0;
         *end = span->cross_tokens;
     }
 }
 
-/* ---- checks */
-
-/* Positions that are looked up in a table must be there. */
-static enum mxc_code check_positions(const struct mxc_plan *plan, const struct mxc_step *step,
-                                     struct mxc_err *err) {
-    for (int32_t i = 0; i < plan->graph->n_nodes; i++) {
-        const struct mxc_node *node = &plan->graph->nodes[i];
-        if (node->op != MXC_OP_ADD_POSITION || node->u.position.fixed)
-            continue;
-        int64_t rows = plan->graph->weights[node->weights[0]].shape[0];
-        for (int32_t r = 0; r < step->n_rows; r++) {
-            int64_t at = (int64_t)step->positions[r] + node->u.position.offset;
-            if (at < 0 || at >= rows)
-                return BAD(err, "row %d: position %d is not in the model's table of %lld", r,
-                           step->positions[r], (long long)rows);
-        }
-    }
-    return MXC_OK;
-}
-
-static enum mxc_code check_rows(const struct mxc_plan *plan, const struct mxc_step *step,
-                                const struct mxc_out *out, struct mxc_err *err) {
-    int32_t vocab = 0;
-    for (int32_t i = 0; i < plan->graph->n_nodes; i++)
-        if (plan->graph->nodes[i].op == MXC_OP_EMBED)
-            vocab = (int32_t)plan->graph->weights[plan->graph->nodes[i].weights[0]].shape[0];
-    if (step->n_rows < 1 || step->n_rows > plan->max_rows)
-        return BAD(err, "%d rows are not in [1, %d]", step->n_rows, plan->max_rows);
-    if (!step->tokens || !step->positions || (step->n_axes != 1 && step->n_axes != 3))
-        return BAD(err, "tokens or positions are missing, or %d position axes", step->n_axes);
-    int32_t splice = 0;
-    if (step->n_splices < 0 || (step->n_splices && !step->splices))
-        return BAD(err, "splices are missing");
-    for (int32_t i = 0; i < step->n_splices; i++) {
-        const struct mxc_splice *s = &step->splices[i];
-        if (s->row < 0 || s->row >= step->n_rows || (i && s->row <= s[-1].row) || !s->embedding)
-            return BAD(err, "splice %d: row %d is out of range or order", i, s->row);
-    }
-    for (int32_t i = 0; vocab && i < step->n_rows; i++) {
-        bool spliced = splice < step->n_splices && step->splices[splice].row == i;
-        splice += spliced;
-        if (!spliced && (step->tokens[i] < 0 || step->tokens[i] >= vocab))
-            return BAD(err, "row %d: token %d is not in [0, %d)", i, step->tokens[i], vocab);
-    }
-    enum mxc_code code = check_positions(plan, step, err);
-    if (code)
-        return code;
-    if (step->n_out < 0 || step->n_out > plan->max_out || (step->n_out && !step->out_row))
-        return BAD(err, "%d output rows are not in [0, %d]", step->n_out, plan->max_out);
-    if (step->n_out && (!out || !out->logits))
-        return BAD(err, "no place for logits");
-    for (int32_t i = 0; i < step->n_out; i++) {
-        int32_t row = step->out_row[i];
-        if (row < 0 || row >= step->n_rows || (i && row <= step->out_row[i - 1]))
-            return BAD(err, "output %d: row %d is out of range or order", i, row);
-    }
-    return MXC_OK;
-}
-
-/* What a span says of its CROSS store. */
-static enum mxc_code check_cross(const struct mxc_plan *plan, const struct mxc_step *step,
-                                 int32_t index, struct mxc_err *err) {
-    const struct mxc_span *span = &step->spans[index];
-    int32_t tokens = span->cross_tokens;
-    if (!plan->kv_block_bytes[MXC_KV_CROSS])
-        return MXC_OK;
-    if (tokens < 0 || tokens > INT32_MAX - MXC_ATTN_CHUNK ||
-        (tokens && (!span->blocks[MXC_KV_CROSS] ||
-                    (int64_t)span->n_blocks[MXC_KV_CROSS] * MXC_KV_BLOCK < tokens)))
-        return BAD(err, "span %d: %d blocks do not hold %d tokens of pictures", index,
-                   span->n_blocks[MXC_KV_CROSS], tokens);
-    for (int32_t r = span->row0; r < span->row0 + span->n_rows; r++) {
-        int32_t begin, end;
-        if (mxc_cpu_cross_keys(step, r, &begin, &end) && (begin < 0 || end > tokens))
-            return BAD(err, "row %d: it sees [%d, %d) of %d tokens of pictures", r, begin, end,
-                       tokens);
-    }
-    return MXC_OK;
-}
-
-static enum mxc_code check_span(const struct mxc_plan *plan, const struct mxc_step *step,
-                                int32_t index, int32_t row, struct mxc_err *err) {
-    const struct mxc_span *span = &step->spans[index];
-    if (span->row0 != row || span->n_rows < 1 || span->n_rows > step->n_rows - row)
-        return BAD(err, "span %d: rows %d + %d do not go on at row %d of %d", index, span->row0,
-                   span->n_rows, row, step->n_rows);
-    if (span->context < 0 || span->context > INT32_MAX - span->n_rows - MXC_ATTN_CHUNK)
-        return BAD(err, "span %d: context %d", index, span->context);
-    if (span->adapter != -1)
-        return mxc_err_set(err, MXC_E_UNSUPPORTED,
-                           "step: span %d: adapter %d (adapters are not "
-                           "supported)",
-                           index, span->adapter);
-    for (int32_t r = row; step->row_end && r < row + span->n_rows; r++) {
-        int32_t next = span->context + (r - row) + 1, end = step->row_end[r];
-        if (end < next || end > span->context + span->n_rows)
-            return BAD(err, "row %d: its end %d is not in [%d, %d]", r, end, next,
-                       span->context + span->n_rows);
-    }
-    for (int k = 0; k < MXC_N_KV_KINDS; k++) {
-        int64_t have = (int64_t)span->n_blocks[k] * MXC_KV_BLOCK;
-        if (k == MXC_KV_CROSS)
-            continue;
-        if (plan->kv_block_bytes[k] &&
-            (!span->blocks[k] || have < (int64_t)span->context + span->n_rows))
-            return BAD(err, "span %d: %d blocks of kind %d do not hold %d + %d tokens", index,
-                       span->n_blocks[k], k, span->context, span->n_rows);
-    }
-    return check_cross(plan, step, index, err);
-}
-
-static enum mxc_code check_spans(const struct mxc_plan *plan, const struct mxc_step *step,
-                                 struct mxc_err *err) {
-    if (step->n_spans < 1 || step->n_spans > plan->max_spans || !step->spans)
-        return BAD(err, "%d spans are not in [1, %d]", step->n_spans, plan->max_spans);
-    int32_t row = 0;
-    for (int32_t i = 0; i < step->n_spans; i++) {
-        enum mxc_code code = check_span(plan, step, i, row, err);
-        if (code)
-            return code;
-        row += step->spans[i].n_rows;
-    }
-    if (row != step->n_rows)
-        return BAD(err, "spans hold %d rows of %d", row, step->n_rows);
-    return MXC_OK;
-}
-
 /* ---- block tables */
 
-static int32_t span_blocks(const struct mxc_span *span, int kind) {
-    int32_t tokens = kind == MXC_KV_CROSS ? span->cross_tokens : span->context + span->n_rows;
-    return (tokens + MXC_KV_BLOCK - 1) / MXC_KV_BLOCK;
-}
-
-/* First block of a kind that some row of the span sees. */
-static int32_t first_block(const struct mxc_plan *plan, const struct mxc_step *step,
-                           const struct mxc_span *span, int kind) {
-    int32_t first = INT32_MAX;
-    for (int32_t i = 0; i < plan->n_classes; i++) {
-        int32_t begin, end;
-        if ((int)plan->classes[i].kind != kind)
-            continue;
-        if (kind == MXC_KV_CROSS)
-            return 0;
-        mxc_cpu_row_keys(step, span, span->row0, plan->classes[i].window, &begin, &end);
-        first = begin / MXC_KV_BLOCK < first ? begin / MXC_KV_BLOCK : first;
-    }
-    return first;
-}
-
-static enum mxc_code copy_table(struct mxc_plan *plan, const struct mxc_state *state,
-                                const struct mxc_step *step, int32_t index, int kind,
-                                int32_t *table, struct mxc_err *err) {
-    const struct mxc_span *span = &step->spans[index];
-    int32_t n = span_blocks(span, kind), first = first_block(plan, step, span, kind);
+/* A hole stands for blocks that no row sees: any block does. */
+static void copy_table(const struct mxc_span *span, int kind, int32_t *table) {
     const int32_t *blocks = span->blocks[kind];
-    for (int32_t i = 0; i < n; i++) {
-        if (blocks[i] < state->n_blocks[kind] && (blocks[i] >= 0 || (blocks[i] == -1 && i < first)))
-            table[i] = blocks[i] < 0 ? blocks[n - 1] : blocks[i];
-        else
-            return BAD(err, "span %d: block %d of kind %d is %d, not in [0, %d)", index, i, kind,
-                       blocks[i], state->n_blocks[kind]);
-    }
-    return MXC_OK;
+    int32_t n = mxc_span_blocks(span, kind);
+    for (int32_t i = 0; i < n; i++)
+        table[i] = blocks[i] < 0 ? blocks[n - 1] : blocks[i];
 }
 
-static enum mxc_code copy_tables(struct mxc_plan *plan, const struct mxc_state *state,
-                                 const struct mxc_step *step, struct mxc_err *err) {
+static enum mxc_code copy_tables(struct mxc_plan *plan, const struct mxc_step *step,
+                                 struct mxc_err *err) {
     size_t n = 0;
     for (int32_t i = 0; i < step->n_spans; i++)
         for (int k = 0; k < MXC_N_KV_KINDS; k++)
-            n += plan->kv_block_bytes[k] ? (size_t)span_blocks(&step->spans[i], k) : 0;
+            n += plan->kv_block_bytes[k] ? (size_t)mxc_span_blocks(&step->spans[i], k) : 0;
     if (n > plan->n_tables) {
         int32_t *grown = mxc_mem_array(n + n / 2, sizeof *grown);
         if (!grown)
@@ -218,11 +48,9 @@ static enum mxc_code copy_tables(struct mxc_plan *plan, const struct mxc_state *
         for (int k = 0; k < MXC_N_KV_KINDS; k++) {
             if (!plan->kv_block_bytes[k])
                 continue;
-            enum mxc_code code = copy_table(plan, state, step, i, k, table, err);
-            if (code)
-                return code;
+            copy_table(&step->spans[i], k, table);
             plan->span_tables[i * MXC_N_KV_KINDS + k] = table;
-            table += span_blocks(&step->spans[i], k);
+            table += mxc_span_blocks(&step->spans[i], k);
         }
     return MXC_OK;
 }
@@ -329,11 +157,17 @@ static enum mxc_code make_schedules(struct mxc_plan *plan, const struct mxc_step
 enum mxc_code mxc_cpu_step_begin(struct mxc_plan *plan, const struct mxc_state *state,
                                  const struct mxc_step *step, const struct mxc_out *out,
                                  struct mxc_err *err) {
+    static const int32_t no_blocks[MXC_N_KV_KINDS];
     if (plan->n_attentions && (!state || state->plan != plan))
-        return BAD(err, "the KV state is not one of this plan");
-    enum mxc_code code;
-    if ((code = check_rows(plan, step, out, err)) || (code = check_spans(plan, step, err)) ||
-        (code = copy_tables(plan, state, step, err)))
+        return mxc_err_set(err, MXC_E_ARG, "step: the KV state is not one of this plan");
+    const struct mxc_step_limits limits = {.graph = plan->graph,
+                                           .max_rows = plan->max_rows,
+                                           .max_out = plan->max_out,
+                                           .max_spans = plan->max_spans,
+                                           .n_blocks =
+                                               plan->n_attentions ? state->n_blocks : no_blocks};
+    enum mxc_code code = mxc_step_check(step, out, &limits, err);
+    if (code || (code = copy_tables(plan, step, err)))
         return code;
     return make_schedules(plan, step, err);
 }

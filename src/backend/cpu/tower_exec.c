@@ -27,6 +27,14 @@ static uint64_t row_cost(const struct mxc_graph *g, const struct mxc_cpu_op *op)
     return cost;
 }
 
+/* Rows of the tiles of a segment: about equal, so that the last one is not a small rest, for which
+ * all weights would be read. */
+static int32_t tile_rows(const struct mxc_cpu_segment *s, int32_t rows) {
+    int32_t n = (rows + s->tile - 1) / s->tile, even = (rows + n - 1) / n;
+    even = (even + s->grain - 1) / s->grain * s->grain;
+    return even < s->tile ? even : s->tile;
+}
+
 /* The next op on a tile; false: the segment is done. */
 static bool next_op(const struct mxc_tower *t, struct mxc_cpu_cursor *c, struct unit *u) {
     const struct mxc_graph *g = t->plan->graph;
@@ -34,15 +42,16 @@ static bool next_op(const struct mxc_tower *t, struct mxc_cpu_cursor *c, struct 
     int32_t rows = t->input.n_rows[s->slot];
     if (c->row0 >= rows)
         return false;
+    const int32_t tile = tile_rows(s, rows);
     const struct mxc_cpu_op *op = &t->program->ops[s->op0 + c->op];
     *u = (struct unit){.kind = UNIT_OP,
                        .op = s->op0 + c->op,
                        .row0 = c->row0,
-                       .n_rows = rows - c->row0 < s->tile ? rows - c->row0 : s->tile};
+                       .n_rows = rows - c->row0 < tile ? rows - c->row0 : tile};
     u->cost = (uint64_t)(u->n_rows / g->values[op->out].rows.divisor) * row_cost(g, op);
     if (s->op0 + ++c->op == s->op1) {
         c->op = 0;
-        c->row0 += s->tile;
+        c->row0 += tile;
     }
     return true;
 }

@@ -54,6 +54,7 @@ static enum mxc_code size_tile(struct layout *l, struct mxc_cpu_segment *s, stru
         return mxc_err_set(err, MXC_E_UNSUPPORTED,
                            "cpu: rows of a tower are merged by more than %d", MXC_CPU_TOWER_ROWS);
     s->tile = MXC_CPU_TOWER_ROWS / unit * unit;
+    s->grain = common(unit, MXC_PREPARE_TILE) <= s->tile ? common(unit, MXC_PREPARE_TILE) : unit;
     return MXC_OK;
 }
 

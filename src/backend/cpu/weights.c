@@ -1,12 +1,14 @@
 /* Weights of a plan: every weight of the graph is found in the checkpoint, through its view and
- * slice by slice, and becomes what its readers need: a matrix (or each matrix of a stack) is
- * packed, all in one region in the order of the graph; a vector is decoded to f32; a table stays
- * mapped and its rows are decoded when asked for. A tied table is both mapped and packed.
+ * slice by slice (weight_view.h), and becomes what its readers need: a matrix (or each matrix of a
+ * stack) is packed, all in one region in the order of the graph; a vector is decoded to f32; a
+ * table stays mapped and its rows are decoded when asked for. A tied table is both mapped and
+ * packed.
  *
  * What this file decides needs no look at the numbers, so an estimate reads headers only. The
  * packing itself is pack_weights.c. */
 #include "backend/cpu/cpu.h"
 
+#include "backend/weight_view.h"
 #include "base/mem.h"
 
 static bool is_fast(enum mxc_precision precision, const struct mxc_plan *plan) {
@@ -15,7 +17,7 @@ static bool is_fast(enum mxc_precision precision, const struct mxc_plan *plan) {
     for (int32_t i = 0; i < plan->graph->n_weights; i++) {
         if (!plan->weights[i].multiplied)
             continue;
-        enum mxc_storage storage = plan->weights[i].slices[0].view.tensor->storage;
+        enum mxc_storage storage = plan->weights[i].slices[0].view->tensor->storage;
         if (storage == MXC_ST_BF16 || mxc_storage_info(storage)->quantised)
             return true;
     }
@@ -24,116 +26,6 @@ static bool is_fast(enum mxc_precision precision, const struct mxc_plan *plan) {
 
 /* ---- finding */
 
-static int64_t n_slices(const struct mxc_weight *w) {
-    return w->role == MXC_W_STACK ? w->shape[0] : mxc_weight_tensors(w);
-}
-
-/* The tensors of a weight; with out NULL they are only looked for. */
-static enum mxc_code find_tensors(const struct mxc_weights *weights, const struct mxc_weight *w,
-                                  struct mxc_cpu_weight *out, struct mxc_err *err) {
-    int64_t shape[MXC_MAX_VIEW_DIMS] = {0}, n = mxc_weight_tensors(w), slices = n_slices(w);
-    int n_dims = mxc_weight_tensor_shape(w, shape);
-    const struct mxc_tensor *tensor = NULL;
-    for (int64_t i = 0; i < (out ? slices : n); i++) {
-        char name[MXC_MAX_WEIGHT_NAME];
-        if (i < n) {
-            mxc_weight_tensor_name(w, i, name);
-            enum mxc_code code = mxc_weights_get(weights, name, n_dims, shape, &tensor, err);
-            if (code)
-                return code;
-        }
-        if (out)
-            out->slices[i].view = mxc_view_whole(tensor);
-    }
-    return MXC_OK;
-}
-
-static enum mxc_code misfit(const struct mxc_tensor *t, struct mxc_err *err) {
-    const char *path = t->file && t->file->path ? t->file->path : "";
-    return mxc_err_set(err, MXC_E_FORMAT,
-                       "%s: tensor %s: %lld rows of %lld do not hold what is cut from it", path,
-                       t->name, (long long)mxc_tensor_rows(t), (long long)mxc_tensor_columns(t));
-}
-
-/* Where slice s of a matrix or stack stands in its tensor. */
-static enum mxc_code view_slice(const struct mxc_weight *w, int64_t s, struct mxc_view *view,
-                                struct mxc_err *err) {
-    const struct mxc_weight_view *v = &w->view;
-    int64_t skipped = 0;
-    size_t at = 0;
-    view->n = w->shape[w->n_dims - 2];
-    view->k = w->shape[w->n_dims - 1];
-    if ((!v->n_dims || v->flat) && w->role == MXC_W_STACK && mxc_weight_tensors(w) == 1)
-        skipped = view->n;
-    if (v->n_dims && !v->flat) {
-        skipped = v->stride;
-        view->row0 = v->row0;
-        view->row_step = v->row_step;
-        view->col0 = v->col0;
-        view->col_step = v->col_step;
-        view->transposed = v->transposed;
-    }
-    if (!mxc_size_mul((size_t)s, (size_t)skipped, &at) ||
-        !mxc_size_add(at, (size_t)view->row0, &at) || at > INT64_MAX / 2)
-        return misfit(view->tensor, err);
-    view->row0 = (int64_t)at;
-    return mxc_view_fits(view) ? MXC_OK : misfit(view->tensor, err);
-}
-
-/* A vector counts numbers: the last one must be there. */
-static enum mxc_code check_vector(const struct mxc_weight *w, const struct mxc_cpu_weight *out,
-                                  struct mxc_err *err) {
-    const struct mxc_weight_view *v = &w->view;
-    int64_t slices = w->n_dims > 1 ? w->shape[0] : 1, n = w->shape[w->n_dims - 1];
-    size_t last, step, have;
-    for (int32_t i = 0; v->n_dims && !v->flat && i < out->n_slices; i++) {
-        const struct mxc_tensor *t = out->slices[i].view.tensor;
-        int64_t s = out->n_slices > 1 ? i : slices - 1;
-        if (!mxc_size_mul((size_t)s, (size_t)v->stride, &last) ||
-            !mxc_size_add(last, (size_t)v->row0, &last) ||
-            !mxc_size_mul((size_t)(n - 1), (size_t)v->row_step, &step) ||
-            !mxc_size_add(last, step, &last) ||
-            !mxc_size_mul((size_t)mxc_tensor_rows(t), (size_t)mxc_tensor_columns(t), &have) ||
-            last >= have)
-            return misfit(t, err);
-    }
-    return MXC_OK;
-}
-
-/* The tensors of a flat weight under the weight's own shape. */
-static enum mxc_code flatten(struct mxc_plan *plan, const struct mxc_weight *w,
-                             struct mxc_cpu_weight *out, struct mxc_err *err) {
-    int64_t tensors = mxc_weight_tensors(w), first = tensors > 1 ? 1 : 0;
-    int64_t shape[2] = {1, w->shape[w->n_dims - 1]};
-    for (int64_t i = first; i < w->n_dims - 1; i++)
-        shape[0] *= w->shape[i];
-    for (int32_t s = 0; s < out->n_slices; s++) {
-        const struct mxc_tensor *t = out->slices[s].view.tensor;
-        if (!mxc_tensor_is_plain(t) ||
-            mxc_tensor_rows(t) * mxc_tensor_columns(t) != shape[0] * shape[1])
-            return misfit(t, err);
-        struct mxc_tensor *flat = &plan->flats[plan->n_flats++];
-        *flat = mxc_tensor_reshape(t, 2, shape);
-        out->slices[s].view = mxc_view_whole(flat);
-    }
-    return MXC_OK;
-}
-
-static enum mxc_code find_weight(struct mxc_plan *plan, const struct mxc_weights *weights,
-                                 const struct mxc_weight *w, struct mxc_cpu_weight *out,
-                                 struct mxc_err *err) {
-    enum mxc_code code = find_tensors(weights, w, out, err);
-    if (!code && w->view.flat)
-        code = flatten(plan, w, out, err);
-    if (code || w->role == MXC_W_TABLE)
-        return code;
-    if (w->role == MXC_W_VECTOR)
-        return check_vector(w, out, err);
-    for (int32_t s = 0; !code && s < out->n_slices; s++)
-        code = view_slice(w, s, &out->slices[s].view, err);
-    return code;
-}
-
 /* All tensors are looked for before anything is allocated by the graph's word. */
 static enum mxc_code find_weights(struct mxc_plan *plan, const struct mxc_weights *weights,
                                   struct mxc_err *err) {
@@ -141,25 +33,31 @@ static enum mxc_code find_weights(struct mxc_plan *plan, const struct mxc_weight
     enum mxc_code code;
     size_t n_flats = 0;
     for (int32_t i = 0; i < graph->n_weights; i++) {
-        if ((code = find_tensors(weights, &graph->weights[i], NULL, err)))
+        const struct mxc_weight *w = &graph->weights[i];
+        if ((code = mxc_weight_find(weights, w, err)))
             return code;
-        plan->n_slices += (size_t)n_slices(&graph->weights[i]);
-        n_flats += graph->weights[i].view.flat ? (size_t)n_slices(&graph->weights[i]) : 0;
+        plan->n_slices += (size_t)mxc_weight_n_views(w);
+        n_flats += w->view.flat ? (size_t)mxc_weight_n_views(w) : 0;
     }
     if (plan->n_slices > INT32_MAX / 2)
         return mxc_err_set(err, MXC_E_LIMIT, "%zu matrices in one model", plan->n_slices);
     plan->slices = mxc_mem_zalloc(plan->n_slices, sizeof *plan->slices);
+    plan->views = mxc_mem_zalloc(plan->n_slices, sizeof *plan->views);
     plan->flats = mxc_mem_zalloc(n_flats, sizeof *plan->flats);
-    if (!plan->slices || !plan->flats)
+    if (!plan->slices || !plan->views || !plan->flats)
         return mxc_err_nomem(err);
-    struct mxc_cpu_slice *next = plan->slices;
+    for (size_t i = 0; i < plan->n_slices; i++)
+        plan->slices[i].view = &plan->views[i];
+    struct mxc_tensor *flat = plan->flats;
+    size_t next = 0;
     for (int32_t i = 0; i < graph->n_weights; i++) {
         struct mxc_cpu_weight *w = &plan->weights[i];
-        w->slices = next;
-        w->n_slices = (int32_t)n_slices(&graph->weights[i]);
-        next += w->n_slices;
-        if ((code = find_weight(plan, weights, &graph->weights[i], w, err)))
+        w->slices = &plan->slices[next];
+        w->n_slices = (int32_t)mxc_weight_n_views(&graph->weights[i]);
+        if ((code = mxc_weight_views(weights, &graph->weights[i], &plan->views[next], flat, err)))
             return code;
+        next += (size_t)w->n_slices;
+        flat += graph->weights[i].view.flat ? w->n_slices : 0;
     }
     return MXC_OK;
 }
@@ -206,13 +104,13 @@ static enum mxc_code plan_forms(struct mxc_plan *plan, const struct mxc_cpu_weig
     for (int32_t s = 0; s < w->n_slices; s++) {
         struct mxc_cpu_slice *slice = &w->slices[s];
         enum mxc_code code =
-            mxc_pack_plan(&slice->view, plan->exact || w->exact, &slice->packed, err);
+            mxc_pack_plan(slice->view, plan->exact || w->exact, &slice->packed, err);
         if (code)
             return code;
         const struct mxc_packed *a = &w->slices[0].packed, *b = &slice->packed;
         if (a->layout != b->layout || a->group != b->group || a->affine != b->affine)
             return mxc_err_set(err, MXC_E_UNSUPPORTED, "tensors %s and %s are stored differently",
-                               w->slices[0].view.tensor->name, slice->view.tensor->name);
+                               w->slices[0].view->tensor->name, slice->view->tensor->name);
     }
     return MXC_OK;
 }

@@ -4,6 +4,7 @@
  * In: a checked step. Out: numbers in the program's order. */
 #include "backend/xla/plan.h"
 
+#include "backend/check.h"
 #include "backend/xla/pack.h"
 
 #include <math.h>
@@ -32,19 +33,6 @@ static int32_t token_of(const struct filler *f, int32_t i) {
     return span->context + (row_of(f, i) - span->row0);
 }
 
-static const float *find_splice(const struct mxc_step *step, int32_t row) {
-    int32_t low = 0, high = step->n_splices;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (step->splices[middle].row < row)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < step->n_splices && step->splices[low].row == row ? step->splices[low].embedding
-                                                                  : NULL;
-}
-
 static void fill_embed(const struct filler *f, float *to) {
     const struct mxc_node *node = &f->plan->graph->nodes[f->feed->which];
     const struct mxc_tensor *table = f->plan->model->sources[node->weights[0]].views[0].tensor;
@@ -52,7 +40,7 @@ static void fill_embed(const struct filler *f, float *to) {
     float scale = node->u.embed.scale;
     for (int32_t i = 0; i < f->part->n_rows; i++, to += width) {
         int32_t row = row_of(f, i);
-        const float *spliced = find_splice(f->step, row);
+        const float *spliced = mxc_step_splice(f->step, row);
         if (spliced) {
             memcpy(to, spliced, width * sizeof *to);
             continue;
@@ -66,22 +54,9 @@ static void fill_embed(const struct filler *f, float *to) {
 static void fill_level(const struct filler *f, float *to) {
     size_t width = (size_t)f->feed->shape.dims[1];
     for (int32_t i = 0; i < f->part->n_rows; i++, to += width) {
-        const float *spliced = find_splice(f->step, row_of(f, i));
+        const float *spliced = mxc_step_splice(f->step, row_of(f, i));
         if (spliced)
             memcpy(to, spliced + (size_t)(1 + f->feed->which) * width, width * sizeof *to);
-    }
-}
-
-/* Position axis of each pair of a rope: sections one after the other, or spread T H W T H W ... */
-static void rope_axes(const struct mxc_rope *rope, int half, uint8_t axis[MXC_MAX_ROPE_HALF]) {
-    int next = 0;
-    memset(axis, 0, MXC_MAX_ROPE_HALF);
-    for (int a = 0; a < MXC_MAX_ROPE_AXES; a++)
-        for (int i = 0; i < rope->sections[a] && next < half; i++)
-            axis[next++] = (uint8_t)a;
-    for (int i = 0; rope->sections_interleaved && i < half; i++) {
-        int a = i % MXC_MAX_ROPE_AXES;
-        axis[i] = (uint8_t)(i < MXC_MAX_ROPE_AXES * rope->sections[a] ? a : 0);
     }
 }
 
@@ -92,7 +67,7 @@ static void fill_angles(const struct filler *f, float *to) {
     uint8_t axes[MXC_MAX_ROPE_HALF];
     float inv_freq[MXC_MAX_ROPE_HALF], factor;
     const struct mxc_span *last = NULL;
-    rope_axes(rope, half, axes);
+    mxc_rope_axes(rope, axes);
     for (int32_t i = 0; i < f->part->n_rows; i++) {
         const struct mxc_span *span = span_of(f, i);
         if (!last || (span != last && mxc_rope_length_dependent(rope)))

@@ -3,6 +3,7 @@
  * done by the caller's thread. In: a model whose storage is decided. Out: model->memory. */
 #include "backend/xla/pack.h"
 
+#include "backend/weight_view.h"
 #include "base/mem.h"
 #include "base/team.h"
 
@@ -170,30 +171,6 @@ static size_t list_units(struct packer *p) {
 
 /* ---- vectors and norms */
 
-static float number_at(const struct mxc_tensor *tensor, int64_t i, float *row, int64_t *have) {
-    int64_t columns = mxc_tensor_columns(tensor);
-    if (*have != i / columns) {
-        *have = i / columns;
-        mxc_tensor_row(tensor, *have, row);
-    }
-    return row[i % columns];
-}
-
-static void decode_vector(const struct mxc_weight *w, const struct mxc_xla_source *s, float *out,
-                          float *row) {
-    const struct mxc_weight_view *v = &w->view;
-    int64_t slices = w->n_dims > 1 ? w->shape[0] : 1, n = w->shape[w->n_dims - 1], have = -1;
-    int64_t step = v->n_dims ? v->row_step : 1;
-    int64_t stride = v->n_dims && !v->flat ? v->stride : s->n > 1 ? 0 : n;
-    for (int64_t i = 0; i < slices; i++) {
-        if (s->n > 1)
-            have = -1;
-        for (int64_t c = 0; c < n; c++)
-            out[i * n + c] = number_at(s->views[s->n > 1 ? i : 0].tensor,
-                                       v->row0 + i * stride + c * step, row, &have);
-    }
-}
-
 static void column_norms(const struct mxc_view *v, float *out, float *row, double *sums) {
     size_t k = (size_t)v->k;
     memset(sums, 0, k * sizeof *sums);
@@ -225,8 +202,8 @@ static enum mxc_code pack_small(struct mxc_xla_model *m, struct mxc_err *err) {
             const struct mxc_xla_array *numbers = &stack->arrays[MXC_XLA_NUMBERS];
             const struct mxc_xla_array *norms = &stack->arrays[MXC_XLA_NORMS];
             if (stack->used && m->graph->weights[id].role == MXC_W_VECTOR)
-                decode_vector(
-                    &m->graph->weights[id], &m->sources[id],
+                mxc_weight_vector(
+                    &m->graph->weights[id], m->sources[id].views,
                     (float *)(void *)(m->memory + numbers->offset + (size_t)i * numbers->bytes),
                     row);
             if (stack->norms)

@@ -5,6 +5,7 @@
  * what would run is MXC_E_NOT_WIRED. */
 #include "backend/xla/plan.h"
 
+#include "backend/check.h"
 #include "backend/xla/choice.h"
 #include "backend/xla/split.h"
 #include "backend/xla/tower.h"
@@ -63,24 +64,6 @@ out:
 
 /* ---- plans */
 
-static enum mxc_code check_options(const struct mxc_graph *graph,
-                                   const struct mxc_plan_options *options, struct mxc_err *err) {
-    enum { MOST = 1 << 20 };
-    if (graph->input != MXC_NONE)
-        return MXC_OK; /* a tower's rows come with each run */
-    if (options->max_rows < 1 || options->max_rows > MOST || options->max_out < 0 ||
-        options->max_out > options->max_rows || options->max_spans < 1 ||
-        options->max_spans > options->max_rows)
-        return mxc_err_set(err, MXC_E_ARG,
-                           "XLA: %d rows, %d of them wanted, %d spans: out of range",
-                           options->max_rows, options->max_out, options->max_spans);
-    if (graph->logits < 0 || graph->logits >= graph->n_values ||
-        graph->values[graph->logits].rows.kind != MXC_ROWS_R)
-        return mxc_err_set(err, MXC_E_UNSUPPORTED,
-                           "XLA: a graph whose result is not logits of the output rows");
-    return MXC_OK;
-}
-
 /* The widest values of a step, two at a time, and the logits: a guess, as the device decides. */
 static uint64_t activation_bytes(const struct mxc_graph *graph, int32_t max_rows, int32_t max_out) {
     uint64_t widest = 0, last = (uint64_t)graph->values[graph->logits].width;
@@ -99,22 +82,75 @@ static void model_memory(const struct mxc_xla_model *model, int32_t max_rows, in
         memory->kv_block_bytes[k] = model->block_bytes[k];
 }
 
+#ifdef MLXCEL_XLA_DEVICE_RUNTIME
+/* Weights of one device, and of all of them what is cut, and so copied. */
+static uint64_t share_of_weights(const struct mxc_xla_model *model, int devices, uint64_t *cut) {
+    uint64_t bytes = 0;
+    *cut = 0;
+    for (int32_t i = 0; i < model->n_stacks; i++)
+        for (enum mxc_xla_part part = MXC_XLA_NUMBERS; part < MXC_XLA_N_PARTS; part++) {
+            uint64_t n =
+                (uint64_t)model->stacks[i].arrays[part].bytes * (uint64_t)model->stacks[i].n;
+            bool whole = mxc_xla_split_weight(&model->stacks[i], part, devices) == MXC_NONE;
+            bytes += whole ? n : n / (uint64_t)devices;
+            *cut += whole ? 0 : n;
+        }
+    return bytes;
+}
+
+static void share_of_kv(const struct mxc_xla_model *model, int devices,
+                        uint64_t kv[MXC_N_KV_KINDS]) {
+    for (int32_t i = 0; i < model->n_groups; i++) {
+        const struct mxc_xla_kv_group *g = &model->groups[i];
+        uint64_t n = sizeof(float) * MXC_KV_BLOCK * (uint64_t)g->layers * (uint64_t)g->heads *
+                     ((uint64_t)g->k_dim + (uint64_t)g->v_dim);
+        kv[g->kind] += mxc_xla_split_kv(g, devices) == MXC_NONE ? n : n / (uint64_t)devices;
+    }
+}
+
+/* The packed weights stay on the host. Devices of the host's memory use them in place, where they
+ * are not cut; others have copies. */
+static void device_memory(const struct mxc_xla_client *client, const struct mxc_xla_model *model,
+                          struct mxc_plan_memory *memory) {
+    const struct mxc_xla_client_info *info = mxc_xla_client_info(client);
+    const int devices = model->graph->input == MXC_NONE ? info->n_devices : 1;
+    struct mxc_device_memory *d = &memory->device;
+    uint64_t cut, weights = share_of_weights(model, devices, &cut);
+    if (info->is_cpu) {
+        memory->weights_bytes += cut;
+        return;
+    }
+    d->weights_bytes = weights;
+    share_of_kv(model, devices, d->kv_block_bytes);
+    d->limit_bytes = info->devices[0].memory_bytes;
+    for (int i = 1; i < devices; i++)
+        if (info->devices[i].memory_bytes < d->limit_bytes)
+            d->limit_bytes = info->devices[i].memory_bytes;
+}
+#endif
+
 static enum mxc_code estimate(struct mxc_backend *backend, const struct mxc_graph *graph,
                               const struct mxc_weights *weights,
                               const struct mxc_plan_options *options,
                               struct mxc_plan_memory *memory, struct mxc_err *err) {
     struct mxc_xla_model *model = NULL;
-    enum mxc_code code = check_options(graph, options, err);
+    enum mxc_code code = mxc_plan_options_check(options, graph, err);
     (void)backend;
     if (code || (code = mxc_xla_model_new(graph, weights, &model, err)))
         return code;
     model_memory(model, options->max_rows, options->max_out, memory);
+#ifdef MLXCEL_XLA_DEVICE_RUNTIME
+    device_memory(backend->client, model, memory);
+#endif
     mxc_xla_model_free(model);
     return MXC_OK;
 }
 
 static void plan_memory(const struct mxc_plan *plan, struct mxc_plan_memory *memory) {
     model_memory(plan->model, plan->max_rows, plan->max_out, memory);
+#ifdef MLXCEL_XLA_DEVICE_RUNTIME
+    device_memory(plan->client, plan->model, memory);
+#endif
 }
 
 /* Places for buffers of weights; one more than there are, so that none is no failure. */
@@ -182,7 +218,7 @@ static enum mxc_code compile_xla(struct mxc_backend *backend, const struct mxc_g
                                  const struct mxc_weights *weights,
                                  const struct mxc_plan_options *options, struct mxc_plan **out,
                                  struct mxc_err *err) {
-    enum mxc_code code = check_options(graph, options, err);
+    enum mxc_code code = mxc_plan_options_check(options, graph, err);
     if (code)
         return code;
     struct mxc_plan *plan = mxc_mem_zalloc(1, sizeof *plan);

@@ -77,11 +77,6 @@ enum mxc_code mxc_xla_plan_program(struct mxc_plan *plan, const char *name,
                                    const struct mxc_xla_module *module,
                                    struct mxc_xla_program **program, struct mxc_err *err) MXC_MUST;
 
-/* ---- step.c: everything of a step against plan and state; a wrong one is MXC_E_ARG. */
-enum mxc_code mxc_xla_step_check(const struct mxc_plan *plan, const struct mxc_state *state,
-                                 const struct mxc_step *step, const struct mxc_out *out,
-                                 struct mxc_err *err) MXC_MUST;
-
 /* ---- feed.c: one part of a step as the arrays of a program */
 struct mxc_xla_part_of_step {
     const struct mxc_step *step;

@@ -7,6 +7,7 @@
 
 #ifdef MLXCEL_XLA_DEVICE_RUNTIME
 
+#include "backend/check.h"
 #include "backend/xla/split.h"
 #include "base/mem.h"
 
@@ -367,16 +368,28 @@ static void show_taps(const struct walk *w) {
     }
 }
 
+static enum mxc_code check_step(const struct walk *w, struct mxc_err *err) {
+    const struct mxc_step_limits limits = {.graph = w->plan->graph,
+                                           .max_rows = w->plan->max_rows,
+                                           .max_out = w->plan->max_out,
+                                           .max_spans = w->plan->max_spans,
+                                           .n_blocks = w->state ? w->state->n_blocks : NULL};
+    if (!w->state || w->state->plan != w->plan)
+        return mxc_err_set(err, MXC_E_ARG, "step: the KV state is not one of this plan");
+    enum mxc_code code = mxc_step_check(w->step, w->out, &limits, err);
+    if (!code && w->state->lost)
+        code =
+            mxc_err_set(err, MXC_E_DEVICE_LOST, "XLA: the KV store was lost by an earlier failure");
+    return code;
+}
+
 enum mxc_code mxc_xla_run_step(struct mxc_plan *plan, struct mxc_state *state,
                                const struct mxc_step *step, const struct mxc_out *out,
                                struct mxc_err *err) {
-    enum mxc_code code = mxc_xla_step_check(plan, state, step, out, err);
     struct walk w = {.plan = plan, .state = state, .step = step, .out = out};
+    enum mxc_code code = check_step(&w, err);
     if (code)
         return code;
-    if (state->lost)
-        return mxc_err_set(err, MXC_E_DEVICE_LOST,
-                           "XLA: the KV store was lost by an earlier failure");
     w.out_of = mxc_mem_array((size_t)step->n_rows, sizeof *w.out_of);
     if (!w.out_of)
         return mxc_err_nomem(err);

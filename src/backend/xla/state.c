@@ -8,6 +8,7 @@
 
 #ifdef MLXCEL_XLA_DEVICE_RUNTIME
 
+#include "backend/check.h"
 #include "backend/xla/split.h"
 #include "base/mem.h"
 
@@ -27,8 +28,6 @@ struct mxc_xla_state_program {
     enum job job;
     struct mxc_xla_state_program *next;
 };
-
-static const char *const kind_names[MXC_N_KV_KINDS] = {"full", "window", "latent", "cross"};
 
 /* Array i of the state: 2 * group + (V). */
 static bool has_array(const struct mxc_state *state, int32_t i, int kind) {
@@ -355,7 +354,7 @@ enum mxc_code mxc_xla_state_new(struct mxc_plan *plan, const int32_t n_blocks[MX
             continue;
         if (n_blocks[k] < 1 || n_blocks[k] > INT32_MAX / 2) {
             code = mxc_err_set(err, MXC_E_ARG, "KV kind %s needs at least one block, not %d",
-                               kind_names[k], n_blocks[k]);
+                               mxc_kv_kind_name((enum mxc_kv_kind)k), n_blocks[k]);
             goto out;
         }
         state->n_blocks[k] = n_blocks[k];
@@ -399,17 +398,16 @@ void mxc_xla_state_free(struct mxc_state *state) {
 
 /* ---- blocks */
 
+static enum mxc_code check_lost(const struct mxc_state *state, struct mxc_err *err) {
+    return state->lost ? mxc_err_set(err, MXC_E_DEVICE_LOST,
+                                     "XLA: the KV store was lost by an earlier failure")
+                       : MXC_OK;
+}
+
 static enum mxc_code check_block(const struct mxc_state *state, enum mxc_kv_kind kind,
                                  int32_t block, struct mxc_err *err) {
-    if ((unsigned)kind >= MXC_N_KV_KINDS)
-        return mxc_err_set(err, MXC_E_ARG, "KV kind %d is unknown", (int)kind);
-    if (block < 0 || block >= state->n_blocks[kind])
-        return mxc_err_set(err, MXC_E_ARG, "KV block %d is not in [0, %d) of kind %s", block,
-                           state->n_blocks[kind], kind_names[kind]);
-    if (state->lost)
-        return mxc_err_set(err, MXC_E_DEVICE_LOST,
-                           "XLA: the KV store was lost by an earlier failure");
-    return MXC_OK;
+    enum mxc_code code = mxc_kv_block_check(state->n_blocks, kind, block, err);
+    return code ? code : check_lost(state, err);
 }
 
 static enum mxc_code numbers(const struct mxc_state *state, int32_t a, int32_t b,
@@ -498,23 +496,17 @@ enum mxc_code mxc_xla_state_put(struct mxc_state *state, const int32_t *blocks, 
                                 int32_t n, const float *rows, size_t ld, struct mxc_err *err) {
     const struct mxc_graph *g = state->plan->graph;
     size_t width = 0;
-    if (!state->plan->model->block_bytes[MXC_KV_CROSS])
-        return mxc_err_set(err, MXC_E_ARG, "the model has no KV of kind cross");
-    if (token0 < 0 || n < 0 || token0 > INT32_MAX - n || (n && (!blocks || !rows)))
-        return mxc_err_set(err, MXC_E_ARG, "KV of kind cross: tokens %d + %d, or nothing to put",
-                           token0, n);
-    for (int32_t i = n ? token0 / MXC_KV_BLOCK : 0; n && i <= (token0 + n - 1) / MXC_KV_BLOCK;
-         i++) {
-        enum mxc_code code = check_block(state, MXC_KV_CROSS, blocks[i], err);
-        if (code)
-            return code;
-    }
+    enum mxc_code code = mxc_kv_put_check(state->n_blocks, blocks, token0, n, rows, err);
+    if (!code && n)
+        code = check_lost(state, err);
+    if (code)
+        return code;
     for (int32_t i = 0; i < g->n_nodes; i++)
         if (g->nodes[i].op == MXC_OP_CROSS)
             width +=
                 2 * (size_t)g->nodes[i].u.cross.n_kv_heads * (size_t)g->nodes[i].u.cross.head_dim;
     float *part = mxc_mem_zalloc(PUT_ROWS * width, sizeof *part);
-    enum mxc_code code = part ? MXC_OK : mxc_err_nomem(err);
+    code = part ? MXC_OK : mxc_err_nomem(err);
     for (int32_t at = 0; !code && at < n; at += PUT_ROWS) {
         int32_t slots[PUT_ROWS][2];
         for (int32_t i = 0; i < PUT_ROWS; i++) {

@@ -1,10 +1,12 @@
 /* Weights of a model: every weight that some program reads is found in the checkpoint, through its
- * view and slice by slice; like ones become stacks; each stack gets its storage: dense in the type
- * of the file, or integers with scales where all of its weights have a group form. Integers are
- * signed bytes that hold the code less the zero point, or the number of a table, so that most
- * formats need no bias. Deciding reads headers only; packing (pack.c) reads the numbers. */
+ * view and slice by slice (weight_view.h); like ones become stacks; each stack gets its storage:
+ * dense in the type of the file, or integers with scales where all of its weights have a group
+ * form. Integers are signed bytes that hold the code less the zero point, or the number of a table,
+ * so that most formats need no bias. Deciding reads headers only; packing (pack.c) reads the
+ * numbers. */
 #include "backend/xla/pack.h"
 
+#include "backend/weight_view.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -12,118 +14,18 @@
 
 /* ---- finding */
 
-static int64_t n_slices(const struct mxc_weight *w) {
-    return w->role == MXC_W_STACK ? w->shape[0] : mxc_weight_tensors(w);
-}
-
-static enum mxc_code misfit(const struct mxc_tensor *t, struct mxc_err *err) {
-    return mxc_err_set(err, MXC_E_FORMAT,
-                       "%s: tensor %s: %lld rows of %lld do not hold what is cut from it",
-                       t->file && t->file->path ? t->file->path : "", t->name,
-                       (long long)mxc_tensor_rows(t), (long long)mxc_tensor_columns(t));
-}
-
-/* With no views only: is everything there? */
-static enum mxc_code find_tensors(const struct mxc_weights *weights, const struct mxc_weight *w,
-                                  struct mxc_view *views, struct mxc_err *err) {
-    int64_t shape[MXC_MAX_VIEW_DIMS] = {0}, n = mxc_weight_tensors(w);
-    int n_dims = mxc_weight_tensor_shape(w, shape);
-    const struct mxc_tensor *tensor = NULL;
-    for (int64_t i = 0; i < (views ? n_slices(w) : n); i++) {
-        char name[MXC_MAX_WEIGHT_NAME];
-        if (i < n) {
-            mxc_weight_tensor_name(w, i, name);
-            enum mxc_code code = mxc_weights_get(weights, name, n_dims, shape, &tensor, err);
-            if (code)
-                return code;
-        }
-        if (views)
-            views[i] = mxc_view_whole(tensor);
-    }
-    return MXC_OK;
-}
-
-/* Where slice s of a matrix or stack stands in its tensor. */
-static enum mxc_code view_slice(const struct mxc_weight *w, int64_t s, struct mxc_view *view,
-                                struct mxc_err *err) {
-    const struct mxc_weight_view *v = &w->view;
-    bool cut = v->n_dims && !v->flat;
-    size_t at = 0, skipped = 0;
-    view->n = w->shape[w->n_dims - 2];
-    view->k = w->shape[w->n_dims - 1];
-    if (cut) {
-        skipped = (size_t)v->stride;
-        view->row0 = v->row0;
-        view->row_step = v->row_step;
-        view->col0 = v->col0;
-        view->col_step = v->col_step;
-        view->transposed = v->transposed;
-    } else if (w->role == MXC_W_STACK && mxc_weight_tensors(w) == 1) {
-        skipped = (size_t)view->n;
-    }
-    if (!mxc_size_mul((size_t)s, skipped, &at) || !mxc_size_add(at, (size_t)view->row0, &at) ||
-        at > INT64_MAX / 2)
-        return misfit(view->tensor, err);
-    view->row0 = (int64_t)at;
-    return mxc_view_fits(view) ? MXC_OK : misfit(view->tensor, err);
-}
-
-/* A vector that is cut from something counts numbers: the last one must be there. */
-static enum mxc_code check_vector(const struct mxc_weight *w, const struct mxc_xla_source *s,
-                                  struct mxc_err *err) {
-    const struct mxc_weight_view *v = &w->view;
-    int64_t slices = w->n_dims > 1 ? w->shape[0] : 1, n = w->shape[w->n_dims - 1];
-    for (int64_t i = 0; v->n_dims && !v->flat && i < s->n; i++) {
-        const struct mxc_tensor *t = s->views[i].tensor;
-        size_t last, step, have;
-        if (!mxc_size_mul((size_t)(s->n > 1 ? i : slices - 1), (size_t)v->stride, &last) ||
-            !mxc_size_add(last, (size_t)v->row0, &last) ||
-            !mxc_size_mul((size_t)(n - 1), (size_t)v->row_step, &step) ||
-            !mxc_size_add(last, step, &last) ||
-            !mxc_size_mul((size_t)mxc_tensor_rows(t), (size_t)mxc_tensor_columns(t), &have) ||
-            last >= have)
-            return misfit(t, err);
-    }
-    return MXC_OK;
-}
-
-/* The tensors of a flat weight under the weight's own shape. */
-static enum mxc_code flatten(const struct mxc_weight *w, struct mxc_xla_source *s,
-                             struct mxc_err *err) {
-    int64_t shape[2] = {1, w->shape[w->n_dims - 1]};
-    for (int i = mxc_weight_tensors(w) > 1 ? 1 : 0; i < w->n_dims - 1; i++)
-        shape[0] *= w->shape[i];
-    s->flats = mxc_mem_zalloc((size_t)s->n, sizeof *s->flats);
-    if (!s->flats)
-        return mxc_err_nomem(err);
-    for (int64_t i = 0; i < s->n; i++) {
-        const struct mxc_tensor *t = s->views[i].tensor;
-        if (!mxc_tensor_is_plain(t) ||
-            mxc_tensor_rows(t) * mxc_tensor_columns(t) != shape[0] * shape[1])
-            return misfit(t, err);
-        s->flats[i] = mxc_tensor_reshape(t, 2, shape);
-        s->views[i] = mxc_view_whole(&s->flats[i]);
-    }
-    return MXC_OK;
-}
-
 static enum mxc_code find_weight(const struct mxc_weights *weights, const struct mxc_weight *w,
                                  struct mxc_xla_source *s, struct mxc_err *err) {
-    enum mxc_code code = find_tensors(weights, w, NULL, err);
+    enum mxc_code code = mxc_weight_find(weights, w, err);
     if (code)
         return code;
-    s->n = n_slices(w);
+    s->n = mxc_weight_n_views(w);
     s->views = mxc_mem_zalloc((size_t)s->n, sizeof *s->views);
-    if (!s->views)
+    if (w->view.flat)
+        s->flats = mxc_mem_zalloc((size_t)s->n, sizeof *s->flats);
+    if (!s->views || (w->view.flat && !s->flats))
         return mxc_err_nomem(err);
-    if ((code = find_tensors(weights, w, s->views, err)) ||
-        (w->view.flat && (code = flatten(w, s, err))) || w->role == MXC_W_TABLE)
-        return code;
-    if (w->role == MXC_W_VECTOR)
-        return check_vector(w, s, err);
-    for (int64_t i = 0; !code && i < s->n; i++)
-        code = view_slice(w, i, &s->views[i], err);
-    return code;
+    return mxc_weight_views(weights, w, s->views, s->flats, err);
 }
 
 /* ---- uses */

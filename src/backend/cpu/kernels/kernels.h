@@ -12,18 +12,21 @@
  *   BF16  bf16 weights, bf16 activations         bf16 checkpoints in fast
  *   I4    unsigned 4-bit codes + group scales (f16, times a power of two per matrix) and, when
  *         affine, group biases; int8 activations   MLX 2-4 bit, Q4_0, Q4_1, Q2_K, Q3_K, Q4_K
- *   I8    unsigned 8-bit codes, the same           MLX 5-8 bit, Q5_*, Q8_0, Q6_K
+ *   I8    unsigned 8-bit codes, the same           MLX 8 bit, Q8_0
+ *   I6    unsigned 6-bit codes, the same           MLX 5 and 6 bit, Q5_*
+ *   K6    6-bit codes, int8 scales in groups of 16, and a factor (f16) for 256; int8 activations
+ *                                                  Q6_K, every number of it exactly
  *   N4    4-bit codes of a table of 16 int8 numbers, w = scale * table[code]; int8 activations
  *                                                  IQ4_NL, IQ4_XS, MXFP4, nvfp4
  * One scale per row of activations is not enough: SmolLM2 then has a KL divergence of 0.035 per
  * token and 89 % equal top tokens; with one per 32 columns 0.0034 and 96.3 % (bench_kl).
- * Groups: 16, 32, 64 (N4: 16, 32). A larger storage group is stored as several that share its
- * scale. What has no such groups (they do not divide the row, or the tensor is seen transposed) is
- * decoded and packed as BF16 (each number rounded once), or F16 and F32 where the storage is.
- * Scales and biases that are products in the file (the K formats) or f32 (MLX) are rounded to f16;
- * those that are f16 or bf16 are kept exactly (bf16: unless it lies 2^24 below the matrix's
- * largest, where it is rounded to a multiple of 2^-34 of that). N4 keeps scales that are powers of
- * two as bf16: exact over all their range, and no unit is needed. */
+ * Groups: 16, 32, 64 (N4: 16, 32; I6: 32, 64). A larger storage group is stored as several that
+ * share its scale. What has no such groups (they do not divide the row, or the tensor is seen
+ * transposed) is decoded and packed as BF16 (each number rounded once), or F16 and F32 where the
+ * storage is. Scales and biases that are products in the file (the K formats) or f32 (MLX) are
+ * rounded to f16; those that are f16 or bf16 are kept exactly (bf16: unless it lies 2^24 below the
+ * matrix's largest, where it is rounded to a multiple of 2^-34 of that). N4 keeps scales that are
+ * powers of two as bf16: exact over all their range, and no unit is needed. */
 #ifndef MXC_BACKEND_CPU_KERNELS_H
 #define MXC_BACKEND_CPU_KERNELS_H
 
@@ -44,6 +47,8 @@ enum mxc_layout {
     MXC_LAYOUT_I4,
     MXC_LAYOUT_I8,
     MXC_LAYOUT_N4,
+    MXC_LAYOUT_I6,
+    MXC_LAYOUT_K6,
     MXC_N_LAYOUTS
 };
 
@@ -51,9 +56,9 @@ enum mxc_layout {
 struct mxc_packed {
     enum mxc_layout layout;
     int32_t n, k;
-    int32_t group;      /* I4, I8, N4; else 0 */
-    bool affine;        /* biases are stored; else w = s * (q - zero_point). N4: never */
-    int32_t zero_point; /* when not affine. N4: 0 */
+    int32_t group;      /* I4, I8, N4, I6, K6; else 0 */
+    bool affine;        /* biases are stored; else w = s * (q - zero_point). N4, K6: never */
+    int32_t zero_point; /* when not affine. N4: 0, I6: 16, K6: 32 */
     int8_t table[16];   /* N4: w = s * table[q] */
     bool bf16_scales;   /* N4: scales are bf16, not f16 */
     float unit;         /* stored scales and biases are multiplied by it (a power of two) */
@@ -68,7 +73,7 @@ struct mxc_packed {
 enum mxc_activation_form {
     MXC_ACT_FORM_F32,  /* F32, F16 layouts */
     MXC_ACT_FORM_BF16, /* BF16 layout */
-    MXC_ACT_FORM_I8,   /* I4, I8, N4: int8, one scale per row and 32 columns, block sums */
+    MXC_ACT_FORM_I8,   /* I4, I8, N4, I6, K6: int8, one scale per row and 32 columns, block sums */
     MXC_N_ACT_FORMS
 };
 struct mxc_activation {

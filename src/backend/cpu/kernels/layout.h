@@ -7,6 +7,11 @@
  *        byte i of step j: low nibble q[8j + i], high nibble q[8j + 4 + i]
  *   I8   the same with codes [G/4][32][4]: byte i of step j is q[4j + i]
  *   N4   as I4 without biases; the scales may be bf16
+ *   I6   the same as I4 with codes in cells of 32 numbers: [2 halves of the strip][2][3][16][4];
+ *        byte i of the three words of 16 numbers: low six bits q[i], q[4 + i], q[8 + i], and in
+ *        their upper pairs of bits, lowest first, q[12 + i]
+ *   K6   [k/256] blocks of: factors [32] f16, 8 x (scales [2 halves][2][16] int8 of 16 numbers, a
+ *        cell as in I6). w = factor * scale * (q - 32)
  *   So a strip is read as one forward stream, whatever the layout. (The two halves of a block one
  *   after the other cost half of the read bandwidth at groups of 64.)
  * Activations: tiles of F32 12, BF16 12, I8 6 rows (the last tile is narrower); in a tile, cells of
@@ -48,7 +53,8 @@ static inline int32_t mxc_tile_width(const struct mxc_activation *a, int32_t c0)
 
 /* Layouts of codes and group scales. */
 static inline bool mxc_layout_integer(enum mxc_layout layout) {
-    return layout == MXC_LAYOUT_I4 || layout == MXC_LAYOUT_I8 || layout == MXC_LAYOUT_N4;
+    return layout == MXC_LAYOUT_I4 || layout == MXC_LAYOUT_I8 || layout == MXC_LAYOUT_N4 ||
+           layout == MXC_LAYOUT_I6 || layout == MXC_LAYOUT_K6;
 }
 
 /* From one address to another, of different regions. */
@@ -60,12 +66,45 @@ static inline ptrdiff_t mxc_jump(const uint8_t *from, const uint8_t *to) {
 bool mxc_pack_direct(const struct mxc_view *view, const struct mxc_packed *w, int32_t strip,
                      uint8_t *out);
 
-/* Bytes of the codes of one block, and of a whole block, of a matrix of codes. */
+/* Codes of six bits: bytes of 16 numbers of half a strip, and of a cell of 32 numbers. */
+enum { MXC_SIX_PIECE = 192, MXC_SIX_HALF = 2 * MXC_SIX_PIECE, MXC_SIX_CELL = 2 * MXC_SIX_HALF };
+enum { MXC_I6_ZERO_LOG2 = 4, MXC_I6_ZERO = 1 << MXC_I6_ZERO_LOG2 };
+enum { MXC_K6_ZERO_LOG2 = 5, MXC_K6_ZERO = 1 << MXC_K6_ZERO_LOG2 };
+enum { MXC_K6_BLOCK = 256, MXC_K6_SCALES = 64, MXC_K6_CELL = MXC_K6_SCALES + MXC_SIX_CELL };
+enum { MXC_K6_BYTES = MXC_BLOCK_TAIL + MXC_K6_BLOCK / MXC_CELL_I8 * MXC_K6_CELL };
+
+/* Where in the codes of a block the first word of numbers [i, i + 16) of a row stands; the other
+ * two are 64 bytes apart. i is a multiple of 16. */
+static inline size_t mxc_six_at(size_t i, size_t row) {
+    return i / 32 * MXC_SIX_CELL + row / 16 * MXC_SIX_HALF + i % 32 / 16 * MXC_SIX_PIECE +
+           row % 16 * 4;
+}
+/* Where in a cell of K6 the scale of the g-th 16 numbers stands. */
+static inline size_t mxc_k6_scale_at(size_t g, size_t row) {
+    return row / 16 * 32 + g * 16 + row % 16;
+}
+/* pack_six.c: the codes of a row's group into a block; one code of a block; a strip of Q6_K; a row
+ * of K6. */
+void mxc_six_put(const uint8_t *codes, size_t group, size_t row, uint8_t *block);
+uint8_t mxc_six_get(const uint8_t *block, size_t i, size_t row);
+void mxc_pack_k6(const struct mxc_view *view, const struct mxc_packed *w, int32_t strip,
+                 uint8_t *out);
+void mxc_k6_row(const struct mxc_packed *w, const uint8_t *strip, size_t row, float *out);
+
+/* A block of a matrix of codes: its numbers of K, the bytes of its codes, and its own. K6 has its
+ * f16 numbers in front of the codes. */
+static inline int32_t mxc_block_numbers(const struct mxc_packed *w) {
+    return w->layout == MXC_LAYOUT_K6 ? (int32_t)MXC_K6_BLOCK : w->group;
+}
 static inline size_t mxc_block_codes(const struct mxc_packed *w) {
-    return (size_t)w->group * (w->layout == MXC_LAYOUT_I8 ? MXC_STRIP : MXC_STRIP / 2);
+    return w->layout == MXC_LAYOUT_K6 ? 0
+           : w->layout == MXC_LAYOUT_I6
+               ? (size_t)w->group / MXC_CELL_I8 * MXC_SIX_CELL
+               : (size_t)w->group * (w->layout == MXC_LAYOUT_I8 ? MXC_STRIP : MXC_STRIP / 2);
 }
 static inline size_t mxc_block_bytes(const struct mxc_packed *w) {
-    return mxc_block_codes(w) + (w->affine ? 2u : 1u) * MXC_BLOCK_TAIL;
+    return w->layout == MXC_LAYOUT_K6 ? (size_t)MXC_K6_BYTES
+                                      : mxc_block_codes(w) + (w->affine ? 2u : 1u) * MXC_BLOCK_TAIL;
 }
 
 /* The parts of I8 activations. In the tile at row c0 each part begins at part + c0 * (numbers of

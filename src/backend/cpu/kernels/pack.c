@@ -178,8 +178,15 @@ static bool integer_layout(const struct mxc_view *view, struct mxc_packed *p) {
     if (!mxc_view_group_form(view, &form) || form.bits > 8 || !form.group || form.group % 16 ||
         view->k % (int64_t)form.group || view->k % 32 || (form.table && form.bits > 4))
         return false;
-    p->layout = form.table ? MXC_LAYOUT_N4 : form.bits <= 4 ? MXC_LAYOUT_I4 : MXC_LAYOUT_I8;
     p->group = form.group % 64 == 0 && !form.table ? 64 : form.group % 32 == 0 ? 32 : 16;
+    bool six =
+        form.bits <= 6 && p->group != 16 && (form.zero_point < 0 || form.zero_point == MXC_I6_ZERO);
+    p->layout = form.table       ? MXC_LAYOUT_N4
+                : form.bits <= 4 ? MXC_LAYOUT_I4
+                : six            ? MXC_LAYOUT_I6
+                                 : MXC_LAYOUT_I8;
+    if (view->tensor->storage == MXC_ST_Q6_K && view->k % MXC_K6_BLOCK == 0)
+        p->layout = MXC_LAYOUT_K6;
     p->affine = form.zero_point < 0 && !form.table;
     p->zero_point = p->affine || form.table ? 0 : form.zero_point;
     p->bf16_scales = form.table && has_e8m0_scales(view->tensor);
@@ -221,7 +228,7 @@ enum mxc_code mxc_pack_plan(const struct mxc_view *view, bool exact, struct mxc_
     if (p.layout == MXC_LAYOUT_BF16)
         p.strip_bytes = ((size_t)p.k + 1) / 2 * 2 * S * 2;
     else if (p.group)
-        p.strip_bytes = (size_t)(p.k / p.group) * mxc_block_bytes(&p);
+        p.strip_bytes = (size_t)(p.k / mxc_block_numbers(&p)) * mxc_block_bytes(&p);
     *packed = p;
     return MXC_OK;
 }
@@ -232,7 +239,7 @@ enum mxc_code mxc_pack_form(const struct mxc_view *view, bool exact, struct mxc_
     enum mxc_code code = mxc_pack_plan(view, exact, &p, err);
     if (code)
         return code;
-    if (p.group && !p.bf16_scales && !has_f16_scales(view->tensor))
+    if (p.group && !p.bf16_scales && p.layout != MXC_LAYOUT_K6 && !has_f16_scales(view->tensor))
         p.unit = unit_of(max_scale(view));
     *packed = p;
     return MXC_OK;
@@ -253,6 +260,8 @@ enum mxc_activation_form mxc_packed_form(const struct mxc_packed *packed) {
     case MXC_LAYOUT_I4:
     case MXC_LAYOUT_I8:
     case MXC_LAYOUT_N4:
+    case MXC_LAYOUT_I6:
+    case MXC_LAYOUT_K6:
         return MXC_ACT_FORM_I8;
     default:
         return MXC_ACT_FORM_F32;
@@ -313,6 +322,11 @@ static void interleave_codes(const struct mxc_packed *w, const struct scratch *s
                              uint8_t *out) {
     size_t group = (size_t)w->group, step = w->layout == MXC_LAYOUT_I8 ? 4 : 8;
     const uint8_t *from = s->rows + g * group;
+    if (w->layout == MXC_LAYOUT_I6) {
+        for (size_t r = 0; r < S; r++)
+            mxc_six_put(from + r * s->row_bytes, group, r, out);
+        return;
+    }
     for (size_t j = 0; j < group; j += step, from += step, out += 4 * S) {
         uint32_t word[S];
         if (step == 8)
@@ -433,7 +447,9 @@ void mxc_pack_strips(const struct mxc_view *view, struct mxc_packed *packed, int
     bool integer = s.n_groups > 0;
     for (int32_t i = strip0; i < strip1; i++) {
         uint8_t *out = packed->data + (size_t)i * packed->strip_bytes;
-        if (!mxc_pack_direct(view, packed, i, out))
+        if (packed->layout == MXC_LAYOUT_K6)
+            mxc_pack_k6(view, packed, i, out);
+        else if (!mxc_pack_direct(view, packed, i, out))
             (integer ? pack_integer_strip : pack_float_strip)(view, packed, i, &s, out);
     }
 }
@@ -450,8 +466,9 @@ static void integer_row(const struct mxc_packed *w, const uint8_t *strip, size_t
         const uint8_t *block = strip + i / group * mxc_block_bytes(w);
         const uint8_t *lane = block + r * 4, *tail = block + codes + 2 * r;
         size_t e = i % group;
-        int32_t code = w->layout == MXC_LAYOUT_I8
-                           ? lane[e / 4 * 4 * S + e % 4]
+        int32_t code = w->layout == MXC_LAYOUT_I8 ? lane[e / 4 * 4 * S + e % 4]
+                       : w->layout == MXC_LAYOUT_I6
+                           ? mxc_six_get(block, e, r)
                            : lane[e / 8 * 4 * S + e % 4] >> (e % 8 < 4 ? 0 : 4) & 15;
         float scale = w->bf16_scales ? mxc_bf16_to_f32(load_u16(tail)) : load_f16(tail) / w->unit;
         if (w->layout == MXC_LAYOUT_N4)
@@ -478,6 +495,9 @@ void mxc_packed_row(const struct mxc_packed *packed, int32_t row, float *out) {
     case MXC_LAYOUT_BF16:
         for (size_t i = 0; i < k; i++)
             out[i] = mxc_bf16_to_f32(load_u16(strip + (i / 2 * 2 * S + 2 * r + i % 2) * 2));
+        break;
+    case MXC_LAYOUT_K6:
+        mxc_k6_row(packed, strip, r, out);
         break;
     default:
         integer_row(packed, strip, r, out);

@@ -11,12 +11,22 @@
 #include "base/mem.h"
 #include "base/team.h"
 
+/* By level; best: of I8MM, which has only what NEON has not. */
 #if defined(__x86_64__)
-#define LEVELS(name)                                                                               \
-    { mxc_scalar_##name, mxc_avx2_##name, mxc_avx512_##name, mxc_scalar_##name }
+#define LEVELS(name, best)                                                                         \
+    { mxc_scalar_##name, mxc_avx2_##name, mxc_avx512_##name, mxc_scalar_##name, mxc_scalar_##name }
+#elif defined(__aarch64__)
+#define LEVELS(name, best)                                                                         \
+    {                                                                                              \
+        mxc_scalar_##name, mxc_scalar_##name, mxc_scalar_##name, mxc_neon_##name,                  \
+            mxc_##best##_##name                                                                    \
+    }
 #else
-#define LEVELS(name)                                                                               \
-    { mxc_scalar_##name, mxc_scalar_##name, mxc_scalar_##name, mxc_scalar_##name }
+#define LEVELS(name, best)                                                                         \
+    {                                                                                              \
+        mxc_scalar_##name, mxc_scalar_##name, mxc_scalar_##name, mxc_scalar_##name,                \
+            mxc_scalar_##name                                                                      \
+    }
 #endif
 
 enum { RUNS = 4, READ_UNIT = 512 };
@@ -64,7 +74,7 @@ static double best_seconds(struct job *job) {
 }
 
 double mxc_ruler_read_gbs(struct mxc_team *team) {
-    static mxc_ruler_read_fn *const reads[MXC_N_CPU_LEVELS] = LEVELS(ruler_read);
+    static mxc_ruler_read_fn *const reads[MXC_N_CPU_LEVELS] = LEVELS(ruler_read, neon);
     size_t bytes = (size_t)256 << 20; /* above any last-level cache that serves a few cores */
     uint8_t *data = mxc_mem_aligned(MXC_ALIGN, bytes, true);
     if (!data)
@@ -88,7 +98,7 @@ static double peak(struct mxc_team *team, mxc_ruler_peak_fn *fn) {
 }
 
 double mxc_ruler_int8_tops(struct mxc_team *team, enum mxc_cpu_level level) {
-    static mxc_ruler_peak_fn *const fns[MXC_N_CPU_LEVELS] = LEVELS(ruler_int8);
+    static mxc_ruler_peak_fn *const fns[MXC_N_CPU_LEVELS] = LEVELS(ruler_int8, i8mm);
     return peak(team, fns[level < mxc_cpu_best() ? level : mxc_cpu_best()]);
 }
 
@@ -96,6 +106,9 @@ double mxc_ruler_bf16_tflops(struct mxc_team *team, enum mxc_cpu_level level) {
 #if defined(__x86_64__)
     if (level >= MXC_CPU_AVX512 && mxc_cpu_best() >= MXC_CPU_AVX512)
         return peak(team, mxc_avx512_ruler_bf16);
+#elif defined(__aarch64__)
+    if (level >= MXC_CPU_I8MM && mxc_cpu_best() >= MXC_CPU_I8MM)
+        return peak(team, mxc_i8mm_ruler_bf16);
 #endif
     (void)team;
     (void)level;
@@ -103,6 +116,6 @@ double mxc_ruler_bf16_tflops(struct mxc_team *team, enum mxc_cpu_level level) {
 }
 
 double mxc_ruler_f32_tflops(struct mxc_team *team, enum mxc_cpu_level level) {
-    static mxc_ruler_peak_fn *const fns[MXC_N_CPU_LEVELS] = LEVELS(ruler_f32);
+    static mxc_ruler_peak_fn *const fns[MXC_N_CPU_LEVELS] = LEVELS(ruler_f32, neon);
     return peak(team, fns[level < mxc_cpu_best() ? level : mxc_cpu_best()]);
 }

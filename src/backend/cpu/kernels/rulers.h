@@ -15,5 +15,7 @@ mxc_ruler_read_fn mxc_scalar_ruler_read, mxc_avx2_ruler_read, mxc_avx512_ruler_r
 mxc_ruler_peak_fn mxc_scalar_ruler_int8, mxc_avx2_ruler_int8, mxc_avx512_ruler_int8;
 mxc_ruler_peak_fn mxc_scalar_ruler_f32, mxc_avx2_ruler_f32, mxc_avx512_ruler_f32;
 mxc_ruler_peak_fn mxc_avx512_ruler_bf16;
+mxc_ruler_read_fn mxc_neon_ruler_read;
+mxc_ruler_peak_fn mxc_neon_ruler_int8, mxc_neon_ruler_f32, mxc_i8mm_ruler_int8, mxc_i8mm_ruler_bf16;
 
 #endif

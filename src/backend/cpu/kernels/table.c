@@ -1,7 +1,7 @@
 /* Table: the dispatch tables of the ISA levels, made from the rows of kernels.def. A table takes
  * the rows of its own level and of the levels below; a later row of the file overrides an earlier
- * one for the same slot, which is the fill order scalar -> avx2 -> avx512, or scalar -> neon. So no
- * table has a hole. The tables are constants: safe from any thread. */
+ * one for the same slot, which is the fill order scalar -> avx2 -> avx512, or scalar -> neon ->
+ * i8mm. So no table has a hole. The tables are constants: safe from any thread. */
 #include "backend/cpu/kernels/kernels.h"
 
 #define MXC_KERNEL(LEVEL, isa, KIND, slot, index, name)                                            \
@@ -17,6 +17,7 @@
 #define TAKE_AVX2                                       SKIP
 #define TAKE_AVX512                                     SKIP
 #define TAKE_NEON                                       SKIP
+#define TAKE_I8MM                                       SKIP
 
 static const struct mxc_kernels scalar_kernels = {
     .level = MXC_CPU_SCALAR,
@@ -44,6 +45,13 @@ static const struct mxc_kernels neon_kernels = {
     .level = MXC_CPU_NEON,
 #include "backend/cpu/kernels/kernels.def"
 };
+
+#undef TAKE_I8MM
+#define TAKE_I8MM TAKE
+static const struct mxc_kernels i8mm_kernels = {
+    .level = MXC_CPU_I8MM,
+#include "backend/cpu/kernels/kernels.def"
+};
 #endif
 
 const struct mxc_kernels *mxc_kernels_get(enum mxc_cpu_level level) {
@@ -55,6 +63,8 @@ const struct mxc_kernels *mxc_kernels_get(enum mxc_cpu_level level) {
     case MXC_CPU_AVX2:
         return &avx2_kernels;
 #elif defined(__aarch64__)
+    case MXC_CPU_I8MM:
+        return &i8mm_kernels;
     case MXC_CPU_NEON:
         return &neon_kernels;
 #endif

@@ -25,7 +25,9 @@ typedef void product_fn(const struct product *p);
 
 MXC_INLINE void product(const struct product *p, const int N, const bool whole, const bool bf16) {
     mxc_vf acc[2][MOST];
+#pragma GCC unroll 6
     for (int c = 0; c < N; c++)
+#pragma GCC unroll 6
         for (int v = 0; v < 2; v++) {
             acc[v][c] = p->zero ? _mm256_setzero_ps()
                                 : _mm256_loadu_ps(p->o + (size_t)c * p->o_stride + 8 * v);
@@ -41,6 +43,7 @@ MXC_INLINE void product(const struct product *p, const int N, const bool whole, 
             whole ? _mm256_loadu_si256((const void *)(q + 8)) : _mm256_maskload_epi32(q + 8, mask1);
         if (whole)
             mxc_prefetch_l2(w + p->ahead);
+#pragma GCC unroll 6
         for (int c = 0; c < N; c++) {
             mxc_vi b = mxc_broadcast4(a + (size_t)c * p->a_stride);
             if (bf16) {
@@ -56,7 +59,9 @@ MXC_INLINE void product(const struct product *p, const int N, const bool whole, 
             }
         }
     }
+#pragma GCC unroll 6
     for (int c = 0; c < N; c++)
+#pragma GCC unroll 6
         for (int v = 0; v < 2; v++)
             _mm256_storeu_ps(p->o + (size_t)c * p->o_stride + 8 * v, acc[v][c]);
 }

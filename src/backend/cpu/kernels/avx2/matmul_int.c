@@ -6,27 +6,9 @@
  *   N4: a byte shuffle looks up numbers with a sign, taken as in I8; of a table of small numbers
  * the sums of a cell are widened once, as in I4. */
 #include "backend/cpu/kernels/avx2/avx2.h"
+#include "backend/cpu/kernels/walk.h"
 
 enum { AHEAD = 4096, ROWS = 8 /* of a vector */, MOST = 3, VECTORS = MXC_STRIP / ROWS };
-
-struct tile {
-    const uint8_t *w;    /* strip, moved to the tile's first row */
-    const int8_t *x;     /* codes: [cell][width][32], moved to the first column */
-    const float *scale;  /* [cell][width], likewise */
-    const int32_t *sum;  /* negated: [cell or half cell][width], likewise */
-    const float *scaled; /* affine: [group][width], likewise */
-    int64_t n_groups;
-    const int8_t *table; /* N4 */
-    size_t width;        /* columns of the prepared tile */
-    size_t block;        /* bytes of a group */
-    int32_t start;       /* what the negated sum is multiplied with to begin the integer sum */
-    float inverse_unit;
-    float *out;
-    size_t at, ld, column;
-    int32_t n;
-    const struct mxc_epilogue *epilogue;
-};
-typedef void tile_fn(const struct tile *t);
 
 /* I4 codes of a cell or half a cell: steps of 128 bytes. */
 MXC_INLINE void steps_i4(const uint8_t *w, const int8_t *x, mxc_vi d[VECTORS][MOST],
@@ -118,7 +100,7 @@ MXC_INLINE mxc_vf halves(const uint8_t *f, const enum kind kind) {
                         : _mm256_cvtph_ps(h);
 }
 
-MXC_INLINE void tile(const struct tile *t, const int N, const int V, const int G,
+MXC_INLINE void tile(const struct mxc_int_tile *t, const int N, const int V, const int G,
                      const enum kind kind, const enum mxc_layout layout, const bool small,
                      const bool ahead) {
     const bool affine = kind == AFFINE;
@@ -153,7 +135,7 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int V, const int G
             else if (layout == MXC_LAYOUT_I8)
                 steps_i8(w + p * codes / pieces, x, d, 2 * steps, N, V, ahead);
             else
-                steps_n4(w, x, t->table, d, steps, N, V, small, ahead);
+                steps_n4(w, x, t->matrix->table, d, steps, N, V, small, ahead);
             for (int v = 0; v < V; v++) {
                 mxc_vf s = halves(f + 2 * ROWS * v, kind);
                 for (int c = 0; c < N; c++) {
@@ -181,12 +163,12 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int V, const int G
     for (int c = 0; c < N; c++)
         for (int v = 0; v < V; v++)
             mxc_store(t->out, t->at + (size_t)c * t->ld + (size_t)(ROWS * v),
-                      t->column + (size_t)(ROWS * v), t->n,
+                      t->column + (size_t)(ROWS * v), t->matrix->n,
                       _mm256_mul_ps(acc[v][c], _mm256_set1_ps(t->inverse_unit)), t->epilogue);
 }
 
 #define TILE(name, suffix, N, V, ahead, G, kind, layout, small)                                    \
-    static __attribute__((noinline)) void name##suffix(const struct tile *t) {                     \
+    static __attribute__((noinline)) void name##suffix(const struct mxc_int_tile *t) {             \
         tile(t, N, V, G, kind, layout, small, ahead);                                              \
     }
 #define TILES(name, G, kind, layout, small)                                                        \
@@ -218,7 +200,7 @@ TILES(n4_16_bf16_small, 16, BF16, MXC_LAYOUT_N4, true)
 TILES(n4_32_bf16_small, 32, BF16, MXC_LAYOUT_N4, true)
 /* by "affine" (N4: bf16 scales), log2 of the group / 16, columns (and MOST - 1 more with 2 and 3
  * columns: those that prefetch) */
-typedef tile_fn *const tile_table[2][3][2 * MOST];
+typedef mxc_int_tile_fn *const tile_table[2][3][2 * MOST];
 static tile_table i4_tiles = {{{LIST(i4_16)}, {LIST(i4_32)}, {LIST(i4_64)}},
                               {{LIST(i4_16_affine)}, {LIST(i4_32_affine)}, {LIST(i4_64_affine)}}};
 static tile_table i8_tiles = {{{LIST(i8_16)}, {LIST(i8_32)}, {LIST(i8_64)}},
@@ -231,40 +213,15 @@ static tile_table n4_small_tiles = {{{LIST(n4_16_small)}, {LIST(n4_32_small)}},
 static void run(const tile_table table, const struct mxc_packed *w, const struct mxc_activation *a,
                 int32_t strip0, int32_t strip1, float *out, size_t ld,
                 const struct mxc_epilogue *epilogue) {
-    struct mxc_i8_view view = mxc_i8_view(a);
-    size_t cells = view.kp / MXC_CELL_I8;
     bool second = w->layout == MXC_LAYOUT_N4 ? w->bf16_scales : w->affine;
-    tile_fn *const *tiles = table[second][w->group / 32];
-    struct tile t = {.n_groups = w->k / w->group,
-                     .table = w->table,
-                     .block = mxc_block_bytes(w),
-                     .start = w->layout == MXC_LAYOUT_I4 ? w->zero_point : w->zero_point - 128,
-                     .inverse_unit = 1.0f / w->unit,
-                     .out = out,
-                     .ld = ld,
-                     .n = w->n,
-                     .epilogue = epilogue};
-    for (int32_t s = strip0; s < strip1; s++)
-        for (int32_t c0 = 0; c0 < a->m; c0 += MXC_TILE_I8) {
-            int32_t width = mxc_tile_width(a, c0);
-            t.width = (size_t)width;
-            for (int32_t c = 0; c < width;) {
-                int32_t n = width - c == 4 ? 2 : width - c < MOST ? width - c : MOST;
-                bool first = !c0 && !c; /* the weights come from memory */
-                size_t of32 = (size_t)c0 * cells;
-                t.x = view.codes + of32 * MXC_CELL_I8 + c * MXC_CELL_I8;
-                t.scale = view.scale + of32 + c;
-                t.sum = (w->group == 16 ? view.sum16 + 2 * of32 : view.sum32 + of32) + c;
-                t.scaled = (w->group == 32 ? view.scaled32 + of32 : view.scaled64 + of32 / 2) + c;
-                for (size_t r = 0; r < MXC_STRIP; r += n == 1 ? MXC_STRIP : 16) {
-                    t.w = w->data + (size_t)s * w->strip_bytes + 4 * r;
-                    t.column = (size_t)s * MXC_STRIP + r;
-                    t.at = (size_t)(c0 + c) * ld + t.column;
-                    tiles[n > 1 && first && !r ? n + MOST - 1 : n](&t);
-                }
-                c += n;
-            }
-        }
+    struct mxc_int_walk walk = {.tiles = table[second][w->group / 32],
+                                .most = MOST,
+                                .ahead = MOST - 1,
+                                .tile_rows = 2 * ROWS,
+                                .single_rows = MXC_STRIP,
+                                .start = w->layout == MXC_LAYOUT_I4 ? w->zero_point
+                                                                    : w->zero_point - 128};
+    mxc_walk_int(&walk, w, a, strip0, strip1, out, ld, epilogue);
 }
 
 void mxc_avx2_matmul_i4(const struct mxc_packed *w, const struct mxc_activation *a, int32_t strip0,

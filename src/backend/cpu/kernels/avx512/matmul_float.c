@@ -2,19 +2,24 @@
  * In: packed strips of 32 output rows, prepared tiles of up to 12 columns. Out: those columns of
  * the output, through the epilogue.
  * One template makes all kernels, 32 rows x N columns with N from 1 (decode) to 12 (prefill); up to
- * 4 columns wait for weights and therefore prefetch.
+ * 4 columns wait for weights and therefore prefetch. With more, the tiles of a strip share out the
+ * next strip: each brings a piece of it into the second cache, so that no tile waits for memory.
  * Invariant: each output has one f32 accumulator that visits K in order (bf16: in pairs, by
  * vdpbf16ps), so a column's bits do not depend on N. */
 #include "backend/cpu/kernels/avx512/avx512.h"
 
 #include <string.h>
 
-enum { FEW = 4, AHEAD = 8192, WIDE = 12 };
+enum { FEW = 4, AHEAD = 8192, WIDE = 12, MOST = 512 << 10 };
 
 struct tile {
     const uint8_t *w;   /* strip */
     const uint8_t *end; /* of the last strip; what is prefetched behind it is moved by `jump` */
     ptrdiff_t jump;
+    const uint8_t
+        *ahead; /* more than FEW columns: what to bring, `lines` every 16 steps, up to ... */
+    const uint8_t *ahead_end;
+    int lines;
     const uint8_t *x; /* tile of activations: [cell of 64 bytes][column] */
     int64_t steps;    /* of K: pairs (bf16) or numbers */
     float *out;
@@ -29,6 +34,7 @@ MXC_INLINE void step(const uint8_t *w, const uint8_t *x, mxc_vf acc[2][WIDE], co
                      const enum mxc_layout layout) {
     if (layout == MXC_LAYOUT_BF16) {
         mxc_vi v0 = _mm512_load_si512(w), v1 = _mm512_load_si512(w + 64);
+        MXC_UNROLL
         for (int c = 0; c < N; c++) {
             int32_t pair;
             memcpy(&pair, x + 64 * c, sizeof pair);
@@ -46,6 +52,7 @@ MXC_INLINE void step(const uint8_t *w, const uint8_t *x, mxc_vf acc[2][WIDE], co
         v0 = _mm512_cvtph_ps(_mm256_load_si256((const void *)w));
         v1 = _mm512_cvtph_ps(_mm256_load_si256((const void *)(w + 32)));
     }
+    MXC_UNROLL
     for (int c = 0; c < N; c++) {
         float number;
         memcpy(&number, x + 64 * c, sizeof number);
@@ -57,13 +64,17 @@ MXC_INLINE void step(const uint8_t *w, const uint8_t *x, mxc_vf acc[2][WIDE], co
 
 MXC_INLINE void tile(const struct tile *t, const int N, const enum mxc_layout layout) {
     const int bytes = layout == MXC_LAYOUT_F16 ? 64 : 128; /* of weights, one step */
-    const uint8_t *w = t->w, *x = t->x;
+    const uint8_t *w = t->w, *x = t->x, *ahead = t->ahead, *const ahead_end = t->ahead_end;
+    const int lines = t->lines;
     mxc_vf acc[2][WIDE];
+    MXC_UNROLL
     for (int c = 0; c < N; c++)
         acc[0][c] = acc[1][c] = _mm512_setzero_ps();
     int64_t left = t->steps;
     for (; left >= 16; left -= 16, x += 64 * N) {
         const ptrdiff_t distance = AHEAD + (N <= FEW && w + AHEAD >= t->end ? t->jump : 0);
+        for (int i = 0; N > FEW && i < lines && ahead < ahead_end; i++, ahead += 64)
+            mxc_prefetch_l2(ahead);
 #pragma GCC unroll 4
         for (int j = 0; j < 16; j++, w += bytes) {
             if (N <= FEW) {
@@ -76,10 +87,13 @@ MXC_INLINE void tile(const struct tile *t, const int N, const enum mxc_layout la
     }
     for (int64_t j = 0; j < left; j++, w += bytes)
         step(w, x + 4 * j, acc, N, layout);
-    for (int c = 0; c < N; c++)
+    MXC_UNROLL
+    for (int c = 0; c < N; c++) {
+        MXC_UNROLL
         for (size_t h = 0; h < 2; h++)
             mxc_store(t->out, t->at + (size_t)c * t->ld + 16 * h, t->column + 16 * h, t->n,
                       acc[h][c], t->epilogue);
+    }
 }
 
 #define TILE(name, layout, N)                                                                      \
@@ -108,6 +122,18 @@ TILES(tile_f16, MXC_LAYOUT_F16)
 
 _Static_assert((int)MXC_TILE_F32 == (int)WIDE && (int)MXC_TILE_BF16 == (int)WIDE, "one width");
 
+/* What the tile at column c of m brings of the strip at `next`: nothing when there is but one tile
+ * or two strips would fill the cache. */
+static void bring(struct tile *t, const uint8_t *next, size_t strip_bytes, int32_t c, int32_t m) {
+    size_t lines = strip_bytes / 64, n = (size_t)((m + WIDE - 1) / WIDE), i = (size_t)(c / WIDE);
+    size_t turns = (size_t)t->steps / 16;
+    if (!next || !turns || n < 2 || strip_bytes > MOST)
+        return;
+    t->ahead = next + lines * i / n * 64;
+    t->ahead_end = next + lines * (i + 1) / n * 64;
+    t->lines = (int)((lines / n + turns) / turns);
+}
+
 static void run(tile_fn *const *tiles, const struct mxc_packed *w, const struct mxc_activation *a,
                 int32_t strip0, int32_t strip1, float *out, size_t ld,
                 const struct mxc_epilogue *epilogue) {
@@ -126,6 +152,7 @@ static void run(tile_fn *const *tiles, const struct mxc_packed *w, const struct 
         for (int32_t c = 0; c < a->m; c += WIDE) {
             t.x = a->data + (size_t)c * row_bytes;
             t.at = (size_t)c * ld + t.column;
+            bring(&t, s + 1 < strip1 ? t.w + w->strip_bytes : w->next, w->strip_bytes, c, a->m);
             tiles[mxc_tile_width(a, c)](&t);
         }
     }

@@ -20,19 +20,22 @@ void mxc_avx512_prepare_f32(struct mxc_activation *a, const float *x, size_t ldx
     }
 }
 
+/* Cell by cell over the rows of a tile, so that the tile is written as one stream. */
 void mxc_avx512_prepare_bf16(struct mxc_activation *a, const float *x, size_t ldx, int32_t row0,
                              int32_t row1) {
     size_t kp = mxc_padded_k(a->form, a->k);
-    for (int32_t c = row0; c < row1; c++) {
-        int32_t c0 = c / MXC_TILE_BF16 * MXC_TILE_BF16;
-        size_t width = (size_t)mxc_tile_width(a, c0);
-        uint16_t *q = (uint16_t *)(void *)a->data + (size_t)c0 * kp;
-        q += (size_t)(c - c0) * MXC_CELL_BF16;
-        const float *row = x + (size_t)c * ldx;
-        for (int32_t i = 0; i < a->k; i += MXC_CELL_BF16, q += width * MXC_CELL_BF16) {
-            mxc_vf low = _mm512_maskz_loadu_ps(mxc_lanes(a->k - i), row + i);
-            mxc_vf high = _mm512_maskz_loadu_ps(mxc_lanes(a->k - i - 16), row + i + 16);
-            _mm512_store_si512(q, (mxc_vi)_mm512_cvtne2ps_pbh(high, low));
+    for (int32_t c = row0; c < row1; c += MXC_TILE_BF16) {
+        int32_t width = mxc_tile_width(a, c);
+        uint16_t *q = (uint16_t *)(void *)a->data + (size_t)c * kp;
+        const float *rows = x + (size_t)c * ldx;
+        for (int32_t i = 0; i < a->k; i += MXC_CELL_BF16, rows += MXC_CELL_BF16) {
+            __mmask16 m0 = mxc_lanes(a->k - i), m1 = mxc_lanes(a->k - i - 16);
+            const float *row = rows;
+            for (int32_t r = 0; r < width; r++, q += MXC_CELL_BF16, row += ldx) {
+                mxc_vf low = _mm512_maskz_loadu_ps(m0, row);
+                mxc_vf high = _mm512_maskz_loadu_ps(m1, row + 16);
+                _mm512_store_si512(q, (mxc_vi)_mm512_cvtne2ps_pbh(high, low));
+            }
         }
     }
 }

@@ -10,6 +10,7 @@
 #define MXC_KERNEL_AVX2(isa, slot, name)
 #define MXC_KERNEL_AVX512(isa, slot, name)
 #define MXC_KERNEL_NEON(isa, slot, name)
+#define MXC_KERNEL_I8MM(isa, slot, name)
 #define MXC_KERNEL(LEVEL, isa, KIND, slot, index, name) MXC_KERNEL_##LEVEL(isa, slot, name)
 #include "backend/cpu/kernels/kernels.def"
 #undef MXC_KERNEL
