@@ -189,4 +189,12 @@ static inline float mxc_epilogue_one(const struct mxc_epilogue *e, float acc, si
     return e->residual ? acc + e->residual[at] : acc;
 }
 
+/* In front of a loop over accumulators, which gcc else keeps in memory. clang needs no telling, and
+ * with sanitizers unrolling only takes time. */
+#if defined(__clang__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MXC_UNROLL
+#else
+#define MXC_UNROLL _Pragma("GCC unroll 12")
+#endif
+
 #endif

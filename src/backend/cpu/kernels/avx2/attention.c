@@ -25,15 +25,16 @@ typedef void product_fn(const struct product *p);
 
 MXC_INLINE void product(const struct product *p, const int N, const bool whole, const bool bf16) {
     mxc_vf acc[2][MOST];
-#pragma GCC unroll 6
-    for (int c = 0; c < N; c++)
-#pragma GCC unroll 6
+    MXC_UNROLL
+    for (int c = 0; c < N; c++) {
+        MXC_UNROLL
         for (int v = 0; v < 2; v++) {
             acc[v][c] = p->zero ? _mm256_setzero_ps()
                                 : _mm256_loadu_ps(p->o + (size_t)c * p->o_stride + 8 * v);
             if (p->correction)
                 acc[v][c] = _mm256_mul_ps(acc[v][c], _mm256_set1_ps(p->correction[c]));
         }
+    }
     const uint8_t *w = p->w, *a = p->a;
     const mxc_vi mask0 = mxc_lanes(p->lanes), mask1 = mxc_lanes(p->lanes - 8);
     for (int64_t k = 0; k < p->steps; k++, w += p->step, a += 4) {
@@ -43,7 +44,7 @@ MXC_INLINE void product(const struct product *p, const int N, const bool whole, 
             whole ? _mm256_loadu_si256((const void *)(q + 8)) : _mm256_maskload_epi32(q + 8, mask1);
         if (whole)
             mxc_prefetch_l2(w + p->ahead);
-#pragma GCC unroll 6
+        MXC_UNROLL
         for (int c = 0; c < N; c++) {
             mxc_vi b = mxc_broadcast4(a + (size_t)c * p->a_stride);
             if (bf16) {
@@ -59,11 +60,12 @@ MXC_INLINE void product(const struct product *p, const int N, const bool whole, 
             }
         }
     }
-#pragma GCC unroll 6
-    for (int c = 0; c < N; c++)
-#pragma GCC unroll 6
+    MXC_UNROLL
+    for (int c = 0; c < N; c++) {
+        MXC_UNROLL
         for (int v = 0; v < 2; v++)
             _mm256_storeu_ps(p->o + (size_t)c * p->o_stride + 8 * v, acc[v][c]);
+    }
 }
 
 #define PRODUCT(name, N, whole, bf16)                                                              \

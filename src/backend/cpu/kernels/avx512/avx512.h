@@ -17,14 +17,6 @@
 #include "backend/cpu/kernels/kernels.def"
 #undef MXC_KERNEL
 
-/* In front of a loop over accumulators, which gcc else keeps in memory. clang needs no telling, and
- * with sanitizers unrolling only takes time. */
-#if defined(__clang__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MXC_UNROLL
-#else
-#define MXC_UNROLL _Pragma("GCC unroll 12")
-#endif
-
 typedef __m512 mxc_vf;
 typedef __m512i mxc_vi;
 

@@ -60,7 +60,7 @@ MXC_INLINE void dot(const struct tile *t, const uint8_t *w, const int8_t *x, con
     if (layout == MXC_LAYOUT_N4)
         table = _mm512_xor_si512(_mm512_broadcast_i32x4(_mm_loadu_si128((const void *)t->table)),
                                  _mm512_set1_epi8(-128));
-#pragma GCC unroll 6
+    MXC_UNROLL
     for (int c = 0; c < N; c++) {
         d[0][c] = affine ? _mm512_setzero_si512()
                          : _mm512_mullo_epi32(_mm512_set1_epi32(sum[c]), zero_point);
@@ -71,7 +71,7 @@ MXC_INLINE void dot(const struct tile *t, const uint8_t *w, const int8_t *x, con
         const int nibble = nibbles ? j & 1 : 0;
         const uint8_t *p = w + 128 * (nibbles ? j / 2 : j);
         mxc_vi v[2];
-#pragma GCC unroll 6
+        MXC_UNROLL
         for (int h = 0; h < 2; h++) {
             v[h] = _mm512_load_si512(p + 64 * h);
             if (ahead && !nibble)
@@ -81,7 +81,7 @@ MXC_INLINE void dot(const struct tile *t, const uint8_t *w, const int8_t *x, con
             if (layout == MXC_LAYOUT_N4)
                 v[h] = _mm512_shuffle_epi8(table, v[h]);
         }
-#pragma GCC unroll 6
+        MXC_UNROLL
         for (int c = 0; c < N; c++) {
             mxc_vi b = broadcast4(x + c * MXC_CELL_I8 + 4 * j);
             d[0][c] = _mm512_dpbusd_epi32(d[0][c], v[0], b);
@@ -115,7 +115,7 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int G, const enum 
     const int32_t *sum = t->sum;
     const float *scale = t->scale, *scaled = t->scaled;
     mxc_vf acc[2][WIDE];
-#pragma GCC unroll 6
+    MXC_UNROLL
     for (int c = 0; c < N; c++)
         acc[0][c] = acc[1][c] = _mm512_setzero_ps();
     /* one step: one group, or two groups of 16 */
@@ -127,9 +127,9 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int G, const enum 
         const uint8_t *f = w + code_bytes;
         if (ahead)
             fetch(N, f + distance);
-#pragma GCC unroll 6
-        for (int h = 0; h < 2; h++)
-#pragma GCC unroll 6
+        MXC_UNROLL
+        for (int h = 0; h < 2; h++) {
+            MXC_UNROLL
             for (int c = 0; c < N; c++) {
                 y[h][c] = _mm512_cvtepi32_ps(d[h][c]);
                 y[h][c] = _mm512_mul_ps(y[h][c], G == 16 ? halves(f + 32 * h, kind)
@@ -138,6 +138,7 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int G, const enum 
                     y[h][c] = _mm512_fnmadd_ps(halves(f + MXC_BLOCK_TAIL + 32 * h, kind),
                                                sum16(sum + c), y[h][c]);
             }
+        }
         if (G == 16) { /* scales of two groups, then the one of their cell */
             if (ahead && affine)
                 fetch(N, f + MXC_BLOCK_TAIL + distance);
@@ -147,9 +148,9 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int G, const enum 
             dot(t, w, x + 16, sum, d, N, 16, affine, layout, ahead, distance);
             if (ahead)
                 fetch(N, f + distance);
-#pragma GCC unroll 6
-            for (int h = 0; h < 2; h++)
-#pragma GCC unroll 6
+            MXC_UNROLL
+            for (int h = 0; h < 2; h++) {
+                MXC_UNROLL
                 for (int c = 0; c < N; c++) {
                     y[h][c] = _mm512_fmadd_ps(halves(f + 32 * h, kind), _mm512_cvtepi32_ps(d[h][c]),
                                               y[h][c]);
@@ -158,23 +159,25 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int G, const enum 
                                                    sum16(sum + c), y[h][c]);
                     acc[h][c] = _mm512_fmadd_ps(_mm512_set1_ps(scale[c]), y[h][c], acc[h][c]);
                 }
+            }
         } else {
             if (G == 64) { /* a second cell under the same scale */
                 x += cell_step;
                 sum += N;
                 scale += N;
                 dot(t, w + code_bytes / 2, x, sum, d, N, 32, affine, layout, ahead, distance);
-#pragma GCC unroll 6
-                for (int h = 0; h < 2; h++)
-#pragma GCC unroll 6
+                MXC_UNROLL
+                for (int h = 0; h < 2; h++) {
+                    MXC_UNROLL
                     for (int c = 0; c < N; c++)
                         y[h][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d[h][c]),
                                                   _mm512_set1_ps(scale[c]), y[h][c]);
+                }
             }
-#pragma GCC unroll 6
+            MXC_UNROLL
             for (int h = 0; h < 2; h++) {
                 mxc_vf s = halves(f + 32 * h, kind);
-#pragma GCC unroll 6
+                MXC_UNROLL
                 for (int c = 0; c < N; c++)
                     acc[h][c] = _mm512_fmadd_ps(s, y[h][c], acc[h][c]);
             }
@@ -184,7 +187,7 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int G, const enum 
                 fetch(N, f + MXC_BLOCK_TAIL + distance);
             mxc_vf b0 = halves(f + MXC_BLOCK_TAIL, kind),
                    b1 = halves(f + MXC_BLOCK_TAIL + 32, kind);
-#pragma GCC unroll 6
+            MXC_UNROLL
             for (int c = 0; G != 16 && c < N; c++) {
                 mxc_vf z = _mm512_set1_ps(scaled[c]);
                 acc[0][c] = _mm512_fnmadd_ps(b0, z, acc[0][c]);
@@ -198,12 +201,13 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int G, const enum 
         scale += N;
     }
     const mxc_vf unit = _mm512_set1_ps(t->inverse_unit);
-#pragma GCC unroll 6
-    for (int c = 0; c < N; c++)
-#pragma GCC unroll 6
+    MXC_UNROLL
+    for (int c = 0; c < N; c++) {
+        MXC_UNROLL
         for (size_t h = 0; h < 2; h++)
             mxc_store(t->out, t->at + (size_t)c * t->ld + 16 * h, t->column + 16 * h, t->n,
                       _mm512_mul_ps(acc[h][c], unit), t->epilogue);
+    }
 }
 
 #define TILE(name, suffix, N, ahead, G, kind, layout)                                              \
