@@ -56,6 +56,10 @@ def number(v):
     return "" if not v else f"{v:,.0f}" if v >= 100 else f"{v:.1f}" if v >= 10 else f"{v:.2f}"
 
 
+def counted(n, noun):
+    return f"{n} {noun}" + ("s" if n != 1 else "")
+
+
 def name_of(model):
     size, kind = model.split(" ")
     return f"{SIZES.get(size, size)} {KINDS.get(kind, kind)}"
@@ -202,8 +206,11 @@ def table(results):
     r, notes = Results(results), []
     m = results["machine"]
     text = (f"{m['cpu']}, {m['cores']} cores ({', '.join(m['flags'])}), {results['threads']} "
-            f"threads; {results.get('rounds', 1)} rounds in {results.get('minutes', 0):.0f} "
-            "minutes, tokens/s, medians.\n\n")
+            f"threads; {counted(results.get('rounds', 1), 'round')} in "
+            f"{results.get('minutes', 0):.0f} minutes, tokens/s, medians.")
+    if results.get("kept"):
+        text += f" From an earlier run: {', '.join(results['kept'])}."
+    text += "\n\n"
     text += limits(r)
     for part in ("big", "smol"):
         text += speeds(r, part, "prompt of 512", "pp", notes)

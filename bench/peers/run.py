@@ -2,13 +2,14 @@
 """mlxcel and its peers on one machine, taking turns; medians as tables, JSON and a plot.
 
 Usage: run.py PEERS.json [--program MLXCEL] [--kl BENCH_KL] [--threads N] [--minutes M] [--rounds N]
-              [--only PART,...] [--quick] [--prefix COMMAND] [--readme FILE] OUT
+              [--only PART,...] [--keep] [--quick] [--prefix COMMAND] [--readme FILE] OUT
 
 PEERS.json is what setup.py wrote. A round runs every cell once: one program on one model, the
 programs of a model one after the other, in turned order every second round. The first round has
 everything; what is slow (8k of context, peers that load for minutes) stands in it alone. Rounds
 follow while the next one fits into the minutes. Parts: big, smol, batch, context, one, start,
-accuracy. Writes OUT/results.json (every sample), OUT/table.md and OUT/decode.svg; with --readme the
+accuracy; --keep leaves those that do not run as OUT/results.json has them, and the table says
+so. Writes OUT/results.json (every sample), OUT/table.md and OUT/decode.svg; with --readme the
 table goes between that file's marks, too, and the plot into docs/ beside it.
 """
 import argparse
@@ -332,6 +333,14 @@ def run_all(a, cells, results):
     results["minutes"] = round((time.monotonic() - start) / 60, 1)
 
 
+def kept(out, cells):
+    """What an earlier run measured of parts that do not run now."""
+    with open(out + "/results.json", encoding="utf-8") as f:
+        before = json.load(f)["cells"]
+    now = {c.part for c in cells}
+    return {key: cell for key, cell in before.items() if cell["part"] not in now}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("peers")
@@ -341,6 +350,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=38)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="")
+    parser.add_argument("--keep", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--prefix", default="")
     parser.add_argument("--readme")
@@ -363,7 +373,8 @@ def main():
             sys.exit("error: nothing to run")
         os.chdir(a.out)  # some peers leave a log where they run
         results = {"machine": machine(), "threads": a.threads, "missing": maker.missing,
-                   "cells": {}}
+                   "cells": kept(a.out, cells) if a.keep else {}}
+        results["kept"] = sorted({c["part"] for c in results["cells"].values()})
         run_all(a, cells, results)
         with open(a.out + "/results.json", "w", encoding="utf-8") as f:
             json.dump(results, f, indent=1)

@@ -217,7 +217,7 @@ static void test_six_bits_equal_eight(void **unused) {
             struct mxc_activation act = prepared(kernels, MXC_ACT_FORM_I8, x, K, M, K);
             kernels->matmul[a.layout](&a, &act, 0, mxc_packed_strips(&a), got.data, N, NULL);
             kernels->matmul[b.layout](&b, &act, 0, mxc_packed_strips(&b), want.data, N, NULL);
-            if (memcmp(got.data, want.data, M * N * sizeof(float)))
+            if (memcmp(got.data, want.data, got.n * sizeof(float)))
                 fail_msg("%s, %s", case_layouts[i].name, mxc_cpu_level_name(level));
             activation_free(&act);
         }

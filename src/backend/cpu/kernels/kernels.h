@@ -64,8 +64,8 @@ struct mxc_packed {
     float unit;         /* stored scales and biases are multiplied by it (a power of two) */
     uint8_t *data;      /* n_strips * strip_bytes, aligned to MXC_ALIGN. Owned by the plan */
     size_t strip_bytes;
-    const uint8_t *next; /* what this worker reads after the last strip of a call: prefetched when
-                            columns are few. NULL: what stands behind it. Only a hint */
+    const uint8_t *next; /* what this worker reads after the last strip of a call: prefetched. NULL:
+                            what stands behind it. Only a hint */
 };
 
 /* How activations are prepared for a matmul. Matrices that share an input and a form share the
