@@ -22,12 +22,6 @@ MXC_INLINE __m512 multiply_add(mxc_vf acc, mxc_vi w, mxc_vi b, const bool bf16) 
                 : _mm512_fmadd_ps(_mm512_castsi512_ps(w), _mm512_castsi512_ps(b), acc);
 }
 
-MXC_INLINE mxc_vi four_bytes(const uint8_t *a) {
-    int32_t four;
-    memcpy(&four, a, sizeof four);
-    return _mm512_set1_epi32(four);
-}
-
 /* ---- few columns: o[c][lanes] (+)= sum over steps of a[c][step] * w[step][lanes] */
 
 struct product {
@@ -72,7 +66,7 @@ MXC_INLINE void product(const struct product *p, const int N, const int NV, cons
             mxc_prefetch_l2((v < 2 ? w0 + ahead0 : w1 + ahead1) + 64 * (v & 1));
         MXC_UNROLL
         for (int c = 0; c < N; c++) {
-            mxc_vi b = four_bytes(a + (size_t)c * a_stride);
+            mxc_vi b = mxc_broadcast4(a + (size_t)c * a_stride);
             MXC_UNROLL
             for (int v = 0; v < NV; v++)
                 acc[v][c] = multiply_add(acc[v][c], w[v], b, bf16);
@@ -148,7 +142,7 @@ MXC_INLINE void walk_page(const struct walk *t, int32_t page, mxc_vf acc[3][WIDE
             mxc_prefetch_l2(w + ahead + 64 * v);
         MXC_UNROLL
         for (int c = 0; c < N; c++) {
-            mxc_vi b = four_bytes(a + (size_t)c * a_stride);
+            mxc_vi b = mxc_broadcast4(a + (size_t)c * a_stride);
             MXC_UNROLL
             for (int v = 0; v < NV; v++)
                 acc[v][c] = multiply_add(acc[v][c], x[v], b, bf16);

@@ -5,50 +5,10 @@
  * affine, acc = fma(-bias, scaled negated sum of the activations, acc). Groups of 16 are taken two
  * at a time, with the biases ahead of the cell's scale. N4 looks its codes up with a byte shuffle,
  * as table + 128: unsigned numbers with a zero point. */
-#include "backend/cpu/kernels/avx512/avx512.h"
-
-#include <string.h>
-
-/* Weights that come from memory (a strip's first tile; always where columns are few) are prefetched
- * AHEAD bytes ahead of use. */
-enum { WIDE = MXC_TILE_I8, FEW = 4, AHEAD = 7680 };
-
-struct tile {
-    const uint8_t *w;   /* strip */
-    const uint8_t *end; /* of the last strip; what is prefetched behind it is moved by `jump` */
-    ptrdiff_t jump;
-    const int8_t *x;     /* codes: [cell][column][32] */
-    const float *scale;  /* [cell][column] */
-    const int32_t *sum;  /* negated, [cell or half cell][column] */
-    const float *scaled; /* affine: [group][column] */
-    int64_t n_groups;
-    const int8_t *table; /* N4 */
-    int32_t zero_point;
-    float inverse_unit;
-    float *out;
-    size_t at, ld, column; /* of the first output */
-    int32_t n;
-    const struct mxc_epilogue *epilogue;
-};
-typedef void tile_fn(const struct tile *t);
+#include "backend/cpu/kernels/avx512/int_tile.h"
 
 /* Of the scales: with a zero point, with biases beside them, or bf16 (N4). */
 enum kind { PLAIN, AFFINE, BF16 };
-
-/* To L2 where many columns leave time for the rest of the way. */
-MXC_INLINE void fetch(const int N, const void *p) {
-    if (N <= FEW)
-        mxc_prefetch(p);
-    else
-        mxc_prefetch_l2(p);
-}
-
-/* Four codes of a column in every lane. */
-MXC_INLINE mxc_vi broadcast4(const int8_t *x) {
-    int32_t four;
-    memcpy(&four, x, sizeof four);
-    return _mm512_set1_epi32(four);
-}
 
 /* Integer sums of `codes` (16 or 32) numbers of one cell; x: of the first column. */
 MXC_INLINE void dot(const struct tile *t, const uint8_t *w, const int8_t *x, const int32_t *sum,
@@ -83,7 +43,7 @@ MXC_INLINE void dot(const struct tile *t, const uint8_t *w, const int8_t *x, con
         }
         MXC_UNROLL
         for (int c = 0; c < N; c++) {
-            mxc_vi b = broadcast4(x + c * MXC_CELL_I8 + 4 * j);
+            mxc_vi b = mxc_broadcast4(x + c * MXC_CELL_I8 + 4 * j);
             d[0][c] = _mm512_dpbusd_epi32(d[0][c], v[0], b);
             d[1][c] = _mm512_dpbusd_epi32(d[1][c], v[1], b);
         }
@@ -119,7 +79,7 @@ MXC_INLINE void tile(const struct tile *t, const int N, const int G, const enum 
     for (int c = 0; c < N; c++)
         acc[0][c] = acc[1][c] = _mm512_setzero_ps();
     /* one step: one group, or two groups of 16 */
-    for (int64_t g = 0; g < t->n_groups; g += G == 16 ? 2 : 1) {
+    for (int64_t g = 0; g < t->n_blocks; g += G == 16 ? 2 : 1) {
         mxc_vi d[2][WIDE];
         mxc_vf y[2][WIDE];
         const ptrdiff_t distance = AHEAD + (ahead && w + AHEAD >= t->end ? t->jump : 0);
@@ -251,38 +211,16 @@ static tile_table i8_tiles = {{{LIST(i8_16)}, {LIST(i8_32)}, {LIST(i8_64)}},
 static tile_table n4_tiles = {{{LIST(n4_16)}, {LIST(n4_32)}},
                               {{LIST(n4_16_bf16)}, {LIST(n4_32_bf16)}}};
 
-/* A strip stays in L1 or L2 while the activations stream past it. */
 static void run(const tile_table table, const struct mxc_packed *w, const struct mxc_activation *a,
                 int32_t strip0, int32_t strip1, float *out, size_t ld,
                 const struct mxc_epilogue *epilogue) {
-    struct mxc_i8_view v = mxc_i8_view(a);
-    size_t cells = v.kp / MXC_CELL_I8;
     bool n4 = w->layout == MXC_LAYOUT_N4;
-    tile_fn *const *tiles = table[n4 ? w->bf16_scales : w->affine][w->group / 32];
-    struct tile t = {.n_groups = w->k / w->group,
-                     .table = w->table,
+    struct tile t = {.table = w->table,
                      .zero_point = n4 ? 128 : w->zero_point,
-                     .inverse_unit = 1.0f / w->unit,
                      .out = out,
                      .ld = ld,
-                     .n = w->n,
-                     .end = w->data + (size_t)strip1 * w->strip_bytes,
                      .epilogue = epilogue};
-    t.jump = w->next ? mxc_jump(t.end, w->next) : 0;
-    for (int32_t s = strip0; s < strip1; s++) {
-        t.w = w->data + (size_t)s * w->strip_bytes;
-        t.column = (size_t)s * MXC_STRIP;
-        for (int32_t c = 0; c < a->m; c += WIDE) {
-            size_t of32 = (size_t)c * cells;
-            t.x = v.codes + of32 * MXC_CELL_I8;
-            t.scale = v.scale + of32;
-            t.sum = w->group == 16 ? v.sum16 + 2 * of32 : v.sum32 + of32;
-            t.scaled = w->group == 32 ? v.scaled32 + of32 : v.scaled64 + of32 / 2;
-            t.at = (size_t)c * ld + t.column;
-            int32_t width = mxc_tile_width(a, c);
-            tiles[width > FEW && !c ? width + WIDE - FEW : width](&t);
-        }
-    }
+    walk(table[n4 ? w->bf16_scales : w->affine][w->group / 32], &t, w, a, strip0, strip1);
 }
 
 void mxc_avx512_matmul_i4(const struct mxc_packed *w, const struct mxc_activation *a,

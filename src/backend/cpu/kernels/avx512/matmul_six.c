@@ -4,51 +4,13 @@
  * order. I6: as I8 in matmul_int.c, to the bit: sums of a cell, to float, times the cell's scale,
  * then acc = fma(weight scale, that, acc), and with biases acc = fma(-bias, scaled sum, acc). K6:
  * as I8 in groups of 16, with factor * int8 scale for the weight scale, exact in f32. */
-#include "backend/cpu/kernels/avx512/avx512.h"
-
-#include <string.h>
-
-/* Weights that come from memory (a strip's first tile; always where columns are few) are prefetched
- * AHEAD bytes ahead of use. */
-enum { WIDE = MXC_TILE_I8, FEW = 4, AHEAD = 7680 };
-
-struct tile {
-    const uint8_t *w;   /* strip */
-    const uint8_t *end; /* of the last strip; what is prefetched behind it is moved by `jump` */
-    ptrdiff_t jump;
-    const int8_t *x;     /* codes: [cell][column][32] */
-    const float *scale;  /* [cell][column] */
-    const int32_t *sum;  /* negated, I6 [cell][column], K6 [half cell][column] */
-    const float *scaled; /* affine: [group][column] */
-    int64_t n_blocks;
-    float inverse_unit;
-    float *out;
-    size_t at, ld, column; /* of the first output */
-    int32_t n;
-    const struct mxc_epilogue *epilogue;
-};
-typedef void tile_fn(const struct tile *t);
-
-/* To L2 where many columns leave time for the rest of the way. */
-MXC_INLINE void fetch(const int N, const void *p) {
-    if (N <= FEW)
-        mxc_prefetch(p);
-    else
-        mxc_prefetch_l2(p);
-}
+#include "backend/cpu/kernels/avx512/int_tile.h"
 
 /* Keeps a compiler from loading the numbers of all columns once for both halves of the rows: they
  * do not fit the registers (I6 with many columns: 20 %). */
 MXC_INLINE const void *afresh(const void *p) {
     __asm__ volatile("" : "+r"(p));
     return p;
-}
-
-/* Four codes of a column in every lane. */
-MXC_INLINE mxc_vi broadcast4(const int8_t *x) {
-    int32_t four;
-    memcpy(&four, x, sizeof four);
-    return _mm512_set1_epi32(four);
 }
 
 /* e[c] += 16 codes of 16 rows, at p, times those of column c. */
@@ -69,7 +31,7 @@ MXC_INLINE void dot16(const uint8_t *p, const int8_t *x, mxc_vi e[WIDE], const i
     v[3] = _mm512_and_si512(v[3], six);
     for (int j = 0; j < 4; j++)
         for (int c = 0; c < N; c++)
-            e[c] = _mm512_dpbusd_epi32(e[c], v[j], broadcast4(x + c * MXC_CELL_I8 + 4 * j));
+            e[c] = _mm512_dpbusd_epi32(e[c], v[j], mxc_broadcast4(x + c * MXC_CELL_I8 + 4 * j));
 }
 
 /* A negated sum times the zero point, where integer sums begin. A shift leaves the multiply pipes
@@ -233,34 +195,11 @@ TILES(i6_32_affine, I6_32_AFFINE)
 TILES(i6_64_affine, I6_64_AFFINE)
 TILES(k6, tile_k6)
 
-/* A strip stays in L1 or L2 while the activations stream past it. */
 static void run(tile_fn *const *tiles, const struct mxc_packed *w, const struct mxc_activation *a,
                 int32_t strip0, int32_t strip1, float *out, size_t ld,
                 const struct mxc_epilogue *epilogue) {
-    struct mxc_i8_view v = mxc_i8_view(a);
-    size_t cells = v.kp / MXC_CELL_I8;
-    struct tile t = {.n_blocks = w->k / mxc_block_numbers(w),
-                     .inverse_unit = 1.0f / w->unit,
-                     .out = out,
-                     .ld = ld,
-                     .n = w->n,
-                     .end = w->data + (size_t)strip1 * w->strip_bytes,
-                     .epilogue = epilogue};
-    t.jump = w->next ? mxc_jump(t.end, w->next) : 0;
-    for (int32_t s = strip0; s < strip1; s++) {
-        t.w = w->data + (size_t)s * w->strip_bytes;
-        t.column = (size_t)s * MXC_STRIP;
-        for (int32_t c = 0; c < a->m; c += WIDE) {
-            size_t of32 = (size_t)c * cells;
-            t.x = v.codes + of32 * MXC_CELL_I8;
-            t.scale = v.scale + of32;
-            t.sum = w->group == 16 ? v.sum16 + 2 * of32 : v.sum32 + of32;
-            t.scaled = w->group == 32 ? v.scaled32 + of32 : v.scaled64 + of32 / 2;
-            t.at = (size_t)c * ld + t.column;
-            int32_t width = mxc_tile_width(a, c);
-            tiles[width > FEW && !c ? width + WIDE - FEW : width](&t);
-        }
-    }
+    struct tile t = {.out = out, .ld = ld, .epilogue = epilogue};
+    walk(tiles, &t, w, a, strip0, strip1);
 }
 
 void mxc_avx512_matmul_i6(const struct mxc_packed *w, const struct mxc_activation *a,
